@@ -1,0 +1,198 @@
+/**
+ * The record codec: the only code that knows how an event lies on disk.
+ *
+ *   0  u8   schema version
+ *   1  u8   event type (protocol/event.ts)
+ *   2  u8   flags: 1 required, 2 synthetic, 4 text (the payload has a text span)
+ *   3  u8   kind of update (protocol/v1/update-kinds.ts), 0 when it is none or unknown
+ *   4  u48  time, milliseconds since 1970
+ *  10  u32  length of the fields
+ *  14  u32  start of the text span, from the start of the record (0: none)
+ *  18  u32  end of the text span
+ *  22  u32  length of the payload
+ *  26  6 B  boot id of the writer (ASCII)
+ *  32  fields, then payload, then u32 CRC-32 of all before it
+ *
+ * Fields are `u8 tag, u32 length, bytes`; readers step over tags they do not know. The text span is the JSON string
+ * body of a coalesced message, so a cursor inside it is a slice and nothing is parsed on replay.
+ *
+ * Version history: 1 first release.
+ */
+import './latin1.ts';
+import { crc32 } from 'node:zlib';
+import { EVENT_TYPES, type EventFields, type EventType, eventTypeName } from '../protocol/event.ts';
+
+export const RECORD_VERSION = 1;
+export const HEADER_BYTES = 32;
+const TRAILER_BYTES = 4;
+const FIELD_HEAD_BYTES = 5;
+const FLAG_REQUIRED = 1;
+const FLAG_SYNTHETIC = 2;
+const FLAG_TEXT = 4;
+
+const TAGS = { turnId: 1, toolCallId: 2, meta: 3, childSessionId: 4, paramsRest: 5, envelopeRest: 6 } as const;
+type FieldName = keyof typeof TAGS;
+const TAG_NAMES = new Map<number, FieldName>(Object.entries(TAGS).map(([name, tag]) => [tag, name as FieldName]));
+const FIELD_NAMES = Object.keys(TAGS) as FieldName[];
+
+/** A decoded record. Strings are wire text (one character a byte). */
+export interface StoredEvent extends EventFields {
+  readonly seq: number;
+  readonly boot: string;
+  readonly kind: number;
+  /** Span of the coalesced text inside `payload`, when it is a text event. */
+  readonly text?: { readonly start: number; readonly end: number };
+}
+
+/** Why a record is not an event that we can read. */
+export interface UnreadableRecord {
+  readonly unreadable: 'damaged' | 'newer' | 'unknown_required';
+  readonly seq: number;
+  readonly detail: string;
+}
+
+export interface RecordExtras {
+  readonly boot: string;
+  readonly kind?: number;
+  readonly text?: { readonly start: number; readonly end: number };
+}
+
+function fieldsBytes(event: EventFields): number {
+  let bytes = 0;
+  for (const name of FIELD_NAMES) {
+    const value = event[name];
+    if (value !== undefined) bytes += FIELD_HEAD_BYTES + value.length;
+  }
+  return bytes;
+}
+
+/** Writes header and fields; returns the offset where the payload starts. `into` must be long enough. */
+export function writeHead(into: Buffer, event: Omit<EventFields, 'payload'>, extras: RecordExtras): number {
+  const fields = fieldsBytes(event as EventFields);
+  into[0] = RECORD_VERSION;
+  into[1] = EVENT_TYPES[event.type];
+  into[2] = (event.required ? FLAG_REQUIRED : 0) | (event.synthetic ? FLAG_SYNTHETIC : 0);
+  into[3] = extras.kind ?? 0;
+  into.writeUIntBE(event.time, 4, 6);
+  into.writeUInt32BE(fields, 10);
+  into.fill(0, 14, 26);
+  into.latin1Write(extras.boot.padEnd(6, ' '), 26, 6);
+  let at = HEADER_BYTES;
+  for (const name of FIELD_NAMES) {
+    const value = event[name];
+    if (value === undefined) continue;
+    into[at] = TAGS[name];
+    into.writeUInt32BE(value.length, at + 1);
+    into.latin1Write(value, at + FIELD_HEAD_BYTES);
+    at += FIELD_HEAD_BYTES + value.length;
+  }
+  return at;
+}
+
+/** Closes a record whose payload ends at `payloadEnd`; returns the record's length. */
+export function sealRecord(into: Buffer, payloadEnd: number, text?: { start: number; end: number }): number {
+  const payloadStart = HEADER_BYTES + into.readUInt32BE(10);
+  if (text) {
+    into[2] = (into[2] as number) | FLAG_TEXT;
+    into.writeUInt32BE(text.start, 14);
+    into.writeUInt32BE(text.end, 18);
+  }
+  into.writeUInt32BE(payloadEnd - payloadStart, 22);
+  into.writeUInt32BE(crc32(into.subarray(0, payloadEnd)), payloadEnd);
+  return payloadEnd + TRAILER_BYTES;
+}
+
+/** Encodes one event. */
+export function encodeRecord(event: EventFields, extras: RecordExtras): Buffer {
+  const size = HEADER_BYTES + fieldsBytes(event) + event.payload.length + TRAILER_BYTES;
+  const record = Buffer.allocUnsafeSlow(size);
+  const payloadStart = writeHead(record, event, extras);
+  record.latin1Write(event.payload, payloadStart);
+  const text = extras.text && { start: payloadStart + extras.text.start, end: payloadStart + extras.text.end };
+  sealRecord(record, payloadStart + event.payload.length, text);
+  return record;
+}
+
+/** The cheap look at a record that replay needs: where its parts are, without decoding them. */
+export function payloadStart(record: Buffer): number {
+  return HEADER_BYTES + record.readUInt32BE(10);
+}
+export function payloadEnd(record: Buffer): number {
+  return payloadStart(record) + record.readUInt32BE(22);
+}
+export function recordLength(record: Buffer): number {
+  return payloadEnd(record) + TRAILER_BYTES;
+}
+export function typeCode(record: Buffer): number {
+  return record[1] as number;
+}
+export function updateKind(record: Buffer): number {
+  return record[3] as number;
+}
+export function hasFields(record: Buffer): boolean {
+  return record.readUInt32BE(10) !== 0;
+}
+/** Start and end of the text span in the record; undefined when it is not a text event. */
+export function textSpan(record: Buffer): { start: number; end: number } | undefined {
+  if (((record[2] as number) & FLAG_TEXT) === 0) return undefined;
+  return { start: record.readUInt32BE(14), end: record.readUInt32BE(18) };
+}
+export function bootOf(record: Buffer): string {
+  return record.latin1Slice(26, 32).trimEnd();
+}
+
+/** Decodes a record of `length` bytes. `checked` also verifies the checksum. */
+export function decodeRecord(
+  record: Buffer,
+  length: number,
+  seq: number,
+  checked = true,
+): StoredEvent | UnreadableRecord {
+  const damaged = (detail: string): UnreadableRecord => ({ unreadable: 'damaged', seq, detail });
+  if (length < HEADER_BYTES + TRAILER_BYTES) return damaged(`record of ${length} bytes`);
+  const version = record[0] as number;
+  if (version > RECORD_VERSION) {
+    return {
+      unreadable: 'newer',
+      seq,
+      detail: `record version ${version}, this version reads up to ${RECORD_VERSION}`,
+    };
+  }
+  if (version === 0 || recordLength(record) !== length) return damaged('lengths do not add up');
+  if (checked && crc32(record.subarray(0, length - TRAILER_BYTES)) !== record.readUInt32BE(length - TRAILER_BYTES)) {
+    return damaged('checksum does not match');
+  }
+  const flags = record[2] as number;
+  const type = eventTypeName(typeCode(record));
+  const required = (flags & FLAG_REQUIRED) !== 0;
+  if (!type && required) {
+    return {
+      unreadable: 'unknown_required',
+      seq,
+      detail: `event type ${typeCode(record)} is not known to this version`,
+    };
+  }
+  const start = payloadStart(record);
+  const fields: Partial<Record<FieldName, string>> = {};
+  for (let at = HEADER_BYTES; at < start; ) {
+    const bytesAt = at + FIELD_HEAD_BYTES;
+    const bytesEnd = bytesAt + (bytesAt <= start ? record.readUInt32BE(at + 1) : 0);
+    if (bytesEnd > start || bytesAt > start) return damaged('fields do not add up');
+    const name = TAG_NAMES.get(record[at] as number);
+    if (name) fields[name] = record.latin1Slice(bytesAt, bytesEnd);
+    at = bytesEnd;
+  }
+  const span = textSpan(record);
+  return {
+    seq,
+    type: type ?? (`unknown_${typeCode(record)}` as EventType),
+    time: record.readUIntBE(4, 6),
+    required,
+    synthetic: (flags & FLAG_SYNTHETIC) !== 0,
+    boot: bootOf(record),
+    kind: updateKind(record),
+    payload: record.latin1Slice(start, payloadEnd(record)),
+    ...fields,
+    ...(span ? { text: { start: span.start - start, end: span.end - start } } : {}),
+  };
+}
