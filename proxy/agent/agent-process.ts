@@ -1,0 +1,2 @@
+export async function endAllGroups(_graceMs: number): Promise<void> {}
+export function killAllGroups(): void {}

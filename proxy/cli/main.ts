@@ -1,0 +1,84 @@
+/**
+ * The command line. Each command's module is imported when it runs, so that `serve` loads no more than it needs.
+ * stdout carries only what a command is asked for; everything else goes to stderr.
+ */
+import { Command, CommanderError } from 'commander';
+import { VERSION } from '../version.ts';
+import { addTableOptions, configOf } from './command-options.ts';
+import { CommandError, EXIT_CODES, exitCode } from './exit-code.ts';
+
+const ABOUT =
+  'A session proxy for the Agent Client Protocol (ACP). It runs your ACP agent, lets any number of ACP clients connect to ' +
+  'it, and keeps every session in a log: a client that was cut off comes back and gets exactly what it missed.';
+
+const SERVE_HELP = `
+Example:
+  $ acp-sidecar serve --listen 127.0.0.1:7777 -- my-agent --acp
+  {"event":"ready","endpoints":["ws://127.0.0.1:7777/acp"],...}
+
+The line on stdout says where ACP clients connect; logs go to stderr. SIGTERM and Ctrl-C end it in good order.
+Each option can also be set as ACP_SIDECAR_<OPTION> (--on-busy: ACP_SIDECAR_ON_BUSY) or in the file of --config.`;
+
+const EXIT_HELP = `\nExit codes:\n${Object.values(EXIT_CODES)
+  .map(({ code, meaning }) => `  ${code}  ${meaning}`)
+  .join('\n')}`;
+
+/** Commander ends by throwing instead of leaving, so that every way out passes `main`. */
+function newCommand(name: string): Command {
+  return new Command(name).exitOverride().showHelpAfterError('(--help shows what there is)');
+}
+
+function serveCommand(finish: (code: number) => void): Command {
+  const serve = newCommand('serve')
+    .description('run an agent and serve it to ACP clients until a signal ends it')
+    .usage('[options] -- <agent> [args...]')
+    .argument('<agent>', "the agent's command: a program that speaks ACP on stdin and stdout")
+    .argument('[args...]', "the agent's arguments")
+    .passThroughOptions()
+    .addHelpText('after', SERVE_HELP)
+    .action(async (agent: string, args: string[]) => {
+      const config = await configOf(serve, 'serve');
+      const { serveAgent } = await import('./serve.ts');
+      finish(await serveAgent(config, { command: agent, args }));
+    });
+  return addTableOptions(serve, 'serve');
+}
+
+function program(finish: (code: number) => void): Command {
+  return newCommand('acp-sidecar')
+    .description(ABOUT)
+    .version(VERSION, '--version', 'print the version')
+    .enablePositionalOptions()
+    .addCommand(serveCommand(finish))
+    .addHelpText('after', EXIT_HELP);
+}
+
+function report(error: unknown): number {
+  if (error instanceof CommanderError) return error.exitCode === 0 ? 0 : exitCode('usage');
+  if (error instanceof CommandError) {
+    process.stderr.write(`acp-sidecar: ${error.message}\n${error.hint === undefined ? '' : `  ${error.hint}\n`}`);
+    return exitCode(error.reason);
+  }
+  process.stderr.write(`acp-sidecar: ${error instanceof Error ? (error.stack ?? error.message) : String(error)}\n`);
+  return exitCode('failure');
+}
+
+/** Runs a command line (without `node` and the script) and resolves to its exit code. */
+async function main(args: readonly string[]): Promise<number> {
+  let code = 0;
+  try {
+    await program((result) => {
+      code = result;
+    }).parseAsync([...args], { from: 'user' });
+  } catch (error) {
+    code = report(error);
+  }
+  return code;
+}
+
+// A reader that has seen enough (`| head`) closes the pipe; that is not a failure.
+process.stdout.on('error', (error: NodeJS.ErrnoException) => {
+  if (error.code === 'EPIPE') process.exit(0);
+  throw error;
+});
+void main(process.argv.slice(2)).then((code) => process.exit(code));

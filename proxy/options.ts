@@ -1,0 +1,253 @@
+/**
+ * `OPTIONS` is the one table of what can be set; flags, environment variables, the keys of the config file, the help
+ * and the README's table all come from it (a test compares the README).
+ */
+import { homedir } from 'node:os';
+import { join, resolve } from 'node:path';
+import {
+  BadValue,
+  type Bounds,
+  type ListenAddress,
+  parseAddress,
+  parseChoice,
+  parseDuration,
+  parseFlag,
+  parseJsonObject,
+  parseOrigin,
+  parseSize,
+  splitList,
+} from './option-values.ts';
+
+export type { ListenAddress } from './option-values.ts';
+
+/** Commands that read the configuration. */
+export type ConfiguredCommand = 'serve' | 'sessions' | 'show' | 'events';
+
+export const BUSY_POLICIES = ['queue', 'reject'] as const;
+export const RESTORE_WAYS = ['resume', 'load', 'prime'] as const;
+export const LOG_LEVELS = ['trace', 'debug', 'info', 'warn', 'error', 'silent'] as const;
+
+export type BusyPolicy = (typeof BUSY_POLICIES)[number];
+export type RestoreWay = (typeof RESTORE_WAYS)[number];
+export type LogLevel = (typeof LOG_LEVELS)[number];
+
+export interface Config {
+  /** Absolute path of the store's directory. */
+  readonly storeDir: string;
+  readonly listen: readonly ListenAddress[];
+  readonly tokenFile: string | undefined;
+  readonly insecurePlaintext: boolean;
+  /** Origins as browsers send them: scheme, host, port. */
+  readonly allowOrigins: readonly string[];
+  readonly onBusy: BusyPolicy;
+  /** Undefined: approvals wait for ever. */
+  readonly approvalTimeoutMs: number | undefined;
+  readonly heartbeatMs: number;
+  readonly maxMessageBytes: number;
+  readonly clientBufferBytes: number;
+  /** What the agent is told that clients can do; undefined: what the first controller says. */
+  readonly clientCapabilities: Readonly<Record<string, unknown>> | undefined;
+  /** Ways to bring a session back into a new agent process, tried in this order. */
+  readonly restore: readonly RestoreWay[];
+  readonly drainMs: number;
+  readonly stallMs: number;
+  readonly logLevel: LogLevel;
+}
+
+export type OptionKind = 'duration' | 'size' | 'string' | 'path' | 'list' | 'flag' | 'choice' | 'address' | 'json';
+
+export interface OptionSpec<T = unknown> {
+  /** The flag without its dashes. */
+  readonly name: string;
+  readonly kind: OptionKind;
+  /** Placeholder of the value in the help; none for flags. */
+  readonly arg?: string;
+  /** Default, in the form a user would write it; undefined: not set. */
+  readonly default?: string;
+  /** One line. */
+  readonly help: string;
+  readonly commands: readonly ConfiguredCommand[];
+  /** May be given more than once; each may hold several values, separated by commas. */
+  readonly repeatable?: boolean;
+  /** @throws BadValue */
+  readonly parse: (texts: readonly string[], baseDir: string) => T;
+  /** The value when neither given nor defaulted. */
+  readonly unset: () => T;
+}
+
+type Basics = Pick<OptionSpec, 'name' | 'help'> & { readonly default?: string; readonly arg?: string };
+
+const SERVE: readonly ConfiguredCommand[] = ['serve'];
+const ALL: readonly ConfiguredCommand[] = ['serve', 'sessions', 'show', 'events'];
+/** Node's timers hold 31 bits of milliseconds; a longer one would fire at once. */
+const TIMER_MAX = '24d';
+
+const last = (texts: readonly string[]): string => texts[texts.length - 1] ?? '';
+const impossible = (): never => {
+  throw new Error('an option with a default has no unset value');
+};
+
+function duration(basics: Basics & { default: string }, bounds: Bounds): OptionSpec<number> {
+  const parse = (texts: readonly string[]): number => parseDuration(last(texts), { max: TIMER_MAX, ...bounds });
+  return { arg: 'DURATION', ...basics, kind: 'duration', commands: SERVE, parse, unset: impossible };
+}
+
+function size(basics: Basics & { default: string }, bounds: Bounds): OptionSpec<number> {
+  const parse = (texts: readonly string[]): number => parseSize(last(texts), bounds);
+  return { arg: 'SIZE', ...basics, kind: 'size', commands: SERVE, parse, unset: impossible };
+}
+
+function choice<T extends string>(
+  basics: Basics & { default: T },
+  choices: readonly T[],
+  commands: readonly ConfiguredCommand[],
+): OptionSpec<T> {
+  const parse = (texts: readonly string[]): T => parseChoice(last(texts), choices);
+  return { arg: choices.join('|'), ...basics, kind: 'choice', commands, parse, unset: impossible };
+}
+
+/** By the field of `Config` they fill, so that the compiler asks for every one. */
+export const OPTIONS: { readonly [K in keyof Config]-?: OptionSpec<Config[K]> } = {
+  storeDir: {
+    name: 'store',
+    kind: 'path',
+    arg: 'DIR',
+    help: 'directory of the log (default: $XDG_STATE_HOME/acp-sidecar or ~/.local/state/acp-sidecar)',
+    commands: ALL,
+    parse: (texts, baseDir) => parsePath(last(texts), baseDir),
+    unset: defaultStoreDir,
+  },
+  listen: {
+    name: 'listen',
+    kind: 'address',
+    arg: 'ADDR',
+    default: '127.0.0.1:0',
+    help: 'where clients connect: HOST:PORT (port 0: any free one), ws://HOST:PORT or unix:PATH',
+    commands: SERVE,
+    repeatable: true,
+    parse: (texts) => someOf(splitList(texts)).map(parseAddress),
+    unset: impossible,
+  },
+  tokenFile: {
+    name: 'token-file',
+    kind: 'path',
+    arg: 'FILE',
+    help: 'clients must show a token of this file; lines of: TOKEN [controller|observer] [name] [session=ID,...]',
+    commands: SERVE,
+    parse: (texts, baseDir) => parsePath(last(texts), baseDir),
+    unset: () => undefined,
+  },
+  insecurePlaintext: {
+    name: 'insecure-plaintext',
+    kind: 'flag',
+    help: 'allow an address that other machines reach without TLS, for use behind a TLS proxy',
+    commands: SERVE,
+    parse: (texts) => parseFlag(last(texts)),
+    unset: () => false,
+  },
+  allowOrigins: {
+    name: 'allow-origin',
+    kind: 'list',
+    arg: 'ORIGIN',
+    help: 'let web pages of this origin connect, like https://app.example.com; all others are refused',
+    commands: SERVE,
+    repeatable: true,
+    parse: (texts) => splitList(texts).map(parseOrigin),
+    unset: () => [],
+  },
+  onBusy: choice(
+    { name: 'on-busy', default: 'queue', help: 'what a prompt meets while a turn runs in its session' },
+    BUSY_POLICIES,
+    SERVE,
+  ),
+  approvalTimeoutMs: {
+    name: 'approval-timeout',
+    kind: 'duration',
+    arg: 'DURATION',
+    help: 'reject an approval nobody answered for so long (default: wait for ever); it never consents',
+    commands: SERVE,
+    parse: (texts) => parseDuration(last(texts), { min: '1ms', max: TIMER_MAX }),
+    unset: () => undefined,
+  },
+  heartbeatMs: duration(
+    { name: 'heartbeat', default: '30s', help: 'ping clients so often; one that misses two is removed' },
+    { min: '10ms' },
+  ),
+  maxMessageBytes: size(
+    { name: 'max-message-bytes', default: '64MiB', help: 'largest message from the agent or a client' },
+    { min: '64KiB', max: '256MiB' },
+  ),
+  clientBufferBytes: size(
+    {
+      name: 'client-buffer-bytes',
+      default: '256KiB',
+      help: 'bytes waiting for one client before it is served from the log',
+    },
+    { min: '1KiB', max: '1GiB' },
+  ),
+  clientCapabilities: {
+    name: 'client-capabilities',
+    kind: 'json',
+    arg: 'JSON',
+    help: 'ACP clientCapabilities the agent is initialised with (default: those of the first client)',
+    commands: SERVE,
+    parse: (texts) => parseJsonObject(last(texts)),
+    unset: () => undefined,
+  },
+  restore: {
+    name: 'restore',
+    kind: 'list',
+    arg: 'WAYS',
+    default: 'resume,load,prime',
+    help: 'how a session is brought back into a new agent process, in this order',
+    commands: SERVE,
+    parse: (texts) => [...new Set(someOf(splitList([last(texts)])).map((way) => parseChoice(way, RESTORE_WAYS)))],
+    unset: impossible,
+  },
+  drainMs: duration(
+    { name: 'drain', default: '10s', help: 'on SIGTERM, time for running turns to end before they are cancelled' },
+    {},
+  ),
+  stallMs: duration(
+    { name: 'stall', default: '60s', help: 'on a full disk, time until the agent is ended instead of held back' },
+    { min: '1ms' },
+  ),
+  logLevel: choice(
+    { name: 'log-level', default: 'info', help: 'least important log lines to write to stderr' },
+    LOG_LEVELS,
+    ALL,
+  ),
+};
+
+export const OPTION_FIELDS = Object.keys(OPTIONS) as (keyof Config)[];
+
+export function optionsOf(command: ConfiguredCommand): OptionSpec[] {
+  return OPTION_FIELDS.map((field): OptionSpec => OPTIONS[field]).filter((spec) => spec.commands.includes(command));
+}
+
+export function envName(spec: Pick<OptionSpec, 'name'>): string {
+  return `ACP_SIDECAR_${spec.name.replaceAll('-', '_').toUpperCase()}`;
+}
+
+/** Key in the config file: `onBusy` for `--on-busy`. */
+export function fileKey(spec: Pick<OptionSpec, 'name'>): string {
+  return spec.name.replace(/-([a-z])/g, (_, letter: string) => letter.toUpperCase());
+}
+
+/** Texts by option name, as given on the command line or in a file. */
+export type GivenTexts = Readonly<Record<string, readonly string[]>>;
+
+function someOf(items: string[]): string[] {
+  if (items.length === 0) throw new BadValue('is empty');
+  return items;
+}
+
+function parsePath(text: string, baseDir: string): string {
+  if (text === '' || text.includes('\0')) throw new BadValue('is not a path');
+  return resolve(baseDir, text.startsWith('~/') ? join(homedir(), text.slice(2)) : text);
+}
+
+function defaultStoreDir(): string {
+  const state = process.env['XDG_STATE_HOME'];
+  return state?.startsWith('/') ? join(state, 'acp-sidecar') : join(homedir(), '.local', 'state', 'acp-sidecar');
+}
