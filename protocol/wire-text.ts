@@ -194,12 +194,12 @@ export function addMember(text: string, objectStart: number, key: string, value:
   return { start: at, end: at, text: `${stringifyWire(key)}:${value}${comma}` };
 }
 
-/** The edits that take every member named `key` out of an object, with the commas that held it. */
-export function removeMember(text: string, list: readonly Member[], key: string): Edit[] {
-  const kept = list.filter((entry) => entry.key !== key);
-  if (kept.length === list.length || list.length === 0) return [];
-  const first = list[0] as Member;
-  const last = list[list.length - 1] as Member;
+/** The edits that take every member with one of the keys out of an object, with the commas that held it. */
+export function removeMembers(text: string, list: readonly Member[], keys: readonly string[]): Edit[] {
+  const kept = list.filter((entry) => !keys.includes(entry.key));
+  const first = list[0];
+  const last = list.at(-1);
+  if (!first || !last || kept.length === list.length) return [];
   const inner = kept.map((entry) => text.slice(entry.keyStart, entry.valueEnd)).join(',');
   return [{ start: first.keyStart, end: last.valueEnd, text: inner }];
 }

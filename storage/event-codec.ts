@@ -3,7 +3,8 @@
  *
  *   0  u8   schema version
  *   1  u8   event type (protocol/event.ts)
- *   2  u8   flags: 1 required, 2 synthetic, 4 text (the payload has a text span)
+ *   2  u8   flags: 1 required, 2 synthetic, 4 text (the payload has a text span), 8 envelope (a field of the
+ *          agent's envelope is kept: meta, childSessionId, paramsRest, envelopeRest)
  *   3  u8   kind of update (protocol/v1/update-kinds.ts), 0 when it is none or unknown
  *   4  u48  time, milliseconds since 1970
  *  10  u32  length of the fields
@@ -29,6 +30,7 @@ const FIELD_HEAD_BYTES = 5;
 const FLAG_REQUIRED = 1;
 const FLAG_SYNTHETIC = 2;
 const FLAG_TEXT = 4;
+const FLAG_ENVELOPE = 8;
 
 const TAGS = { turnId: 1, toolCallId: 2, meta: 3, childSessionId: 4, paramsRest: 5, envelopeRest: 6 } as const;
 type FieldName = keyof typeof TAGS;
@@ -71,7 +73,11 @@ export function writeHead(into: Buffer, event: Omit<EventFields, 'payload'>, ext
   const fields = fieldsBytes(event as EventFields);
   into[0] = RECORD_VERSION;
   into[1] = EVENT_TYPES[event.type];
-  into[2] = (event.required ? FLAG_REQUIRED : 0) | (event.synthetic ? FLAG_SYNTHETIC : 0);
+  const envelope = event.meta ?? event.childSessionId ?? event.paramsRest ?? event.envelopeRest;
+  into[2] =
+    (event.required ? FLAG_REQUIRED : 0) |
+    (event.synthetic ? FLAG_SYNTHETIC : 0) |
+    (envelope === undefined ? 0 : FLAG_ENVELOPE);
   into[3] = extras.kind ?? 0;
   into.writeUIntBE(event.time, 4, 6);
   into.writeUInt32BE(fields, 10);
@@ -129,8 +135,9 @@ export function typeCode(record: Buffer): number {
 export function updateKind(record: Buffer): number {
   return record[3] as number;
 }
-export function hasFields(record: Buffer): boolean {
-  return record.readUInt32BE(10) !== 0;
+/** True when the envelope around the update is more than sessionId and our own `_meta`. */
+export function hasEnvelope(record: Buffer): boolean {
+  return ((record[2] as number) & FLAG_ENVELOPE) !== 0;
 }
 /** Start and end of the text span in the record; undefined when it is not a text event. */
 export function textSpan(record: Buffer): { start: number; end: number } | undefined {

@@ -1,0 +1,75 @@
+/**
+ * An attachment: a connection on a session. It is a position that the pump moves to the tip, and what the session owes
+ * this client at certain positions.
+ */
+import { type Position, comparePositions } from '../../protocol/event-id.ts';
+
+/** A message that is sent when the position has reached `seq, offset`. */
+export interface Owed extends Position {
+  /** `answer`: the response of a request, never given up. `card`: asks for an approval. `passing`: transient. */
+  readonly what: 'answer' | 'card' | 'passing';
+  readonly wire: string;
+}
+
+/** What an attachment's client can and may see. */
+export interface View {
+  /** The client opted in to `_meta.sidecar` and `_sidecar/*`. */
+  readonly sidecar: boolean;
+  /** Kinds of update (numbers) that this client did not advertise. */
+  readonly hidden: ReadonlySet<number>;
+  readonly clientId: string | undefined;
+}
+
+export class Attachment {
+  readonly view: View;
+  /** Opened by `session/attach`: RFD #533's updates are sent, too. */
+  readonly rfd: boolean;
+  position: Position;
+  /** Messages up to here are marked `isReplay`; undefined when nothing is being replayed in full. */
+  replayUntil: Position | undefined;
+  #owed: Owed[] = [];
+  /** Turns whose prompt this attachment sent since its view began: it has them on its screen. */
+  readonly ownTurns = new Set<string>();
+  /** Tool calls whose live patches this client has seen without a hole. */
+  readonly seenPatches = new Set<string>();
+  /** The last pump could not bring it to the tip. */
+  behind = false;
+  /** Pages up to this seq are in memory. */
+  prefetched = 0;
+  prefetching = false;
+
+  constructor(position: Position, view: View, rfd = false) {
+    this.position = position;
+    this.view = view;
+    this.rfd = rfd;
+  }
+
+  get nextOwed(): Owed | undefined {
+    return this.#owed[0];
+  }
+
+  get owes(): boolean {
+    return this.#owed.length > 0;
+  }
+
+  takeOwed(): Owed | undefined {
+    return this.#owed.shift();
+  }
+
+  /** Queues a message behind everything that is owed at or before its position. */
+  owe(owed: Owed): void {
+    let at = this.#owed.length;
+    while (at > 0 && comparePositions(this.#owed[at - 1] as Owed, owed) > 0) at--;
+    this.#owed.splice(at, 0, owed);
+  }
+
+  /** Starts the view anew at a position: answers stay owed, everything else is asked or shown again. */
+  restart(position: Position): void {
+    this.position = position;
+    this.replayUntil = undefined;
+    this.ownTurns.clear();
+    this.seenPatches.clear();
+    this.prefetched = 0;
+    this.#owed = this.#owed.filter((owed) => owed.what === 'answer');
+  }
+}

@@ -1,0 +1,274 @@
+/**
+ * One writer, one order: everything that happens to a session passes here.
+ *
+ *      append() / text() / note()
+ *                |
+ *                v
+ *   [ durable events 1..head ] [ items: waiting for their commit ] [ open run ]
+ *                                 ^ group commit takes from the front
+ *
+ * - An event becomes visible when its commit has settled. Its effects (an answer, a forwarded prompt) run then.
+ * - The text at `head + 1` may be read by clients before it is an event: that is the front run. Text behind an
+ *   uncommitted event waits, because its cursor would promise that event.
+ * - A note is something transient that keeps its place in the order: it is published when everything before it is
+ *   visible.
+ */
+import { type EventFields } from '../../protocol/event.ts';
+import type { Position } from '../../protocol/event-id.ts';
+import { encodeRecord } from '../../storage/event-codec.ts';
+import type { CommitOutcome, SessionRow } from '../../storage/event-log.ts';
+import type { AppendSource } from '../../storage/group-commit.ts';
+import { RUN_BYTES, RUN_MS, Run, type TextShape } from './run.ts';
+
+export interface AppendOptions {
+  /** Kind of update, for `update` events. */
+  readonly kind?: number;
+  /** Runs when the event is durable, before any client is served further. */
+  readonly settled?: (seq: number) => void;
+  /**
+   * The event may be given up when the disk is full, and this is told. Only for what nothing depends on yet: a new
+   * prompt, a new session.
+   */
+  readonly refused?: (message: string) => void;
+}
+
+type Note = (at: Position) => void;
+
+interface Item {
+  readonly record: Buffer;
+  readonly run?: Run;
+  /** Notes that stand inside the run's text, by offset. */
+  readonly inside: { offset: number; note: Note }[];
+  readonly behind: Note[];
+  readonly settled?: ((seq: number) => void) | undefined;
+  readonly refused?: ((message: string) => void) | undefined;
+}
+
+export interface OrderOptions {
+  readonly num: number;
+  readonly head: number;
+  readonly boot: string;
+  readonly now: () => number;
+  /** Something is to be committed or shown; called often, cheap, coalesced by the owner. */
+  readonly touched: () => void;
+  /** The commit of the front has failed for want of space, or works again. */
+  readonly stalled: (message: string | undefined) => void;
+}
+
+/** Committed records kept for clients at the tip. */
+const RECENT_BYTES = 128 * 1024;
+
+export class Order implements AppendSource {
+  readonly num: number;
+  readonly #options: OrderOptions;
+  #head: number;
+  #items: Item[] = [];
+  #run: Run | undefined;
+  #runNotes: { offset: number; note: Note }[] = [];
+  #row: SessionRow | undefined;
+  #queuedBytes = 0;
+  #recent = new Map<number, Buffer>();
+  #recentBytes = 0;
+  #published: { item: Item; seq: number }[] = [];
+  #stalled = false;
+  #timer: NodeJS.Timeout | undefined;
+
+  constructor(options: OrderOptions) {
+    this.#options = options;
+    this.num = options.num;
+    this.#head = options.head;
+  }
+
+  /** The last durable seq. */
+  get head(): number {
+    return this.#head;
+  }
+
+  /** Bytes that wait for their commit. */
+  get queuedBytes(): number {
+    return this.#queuedBytes;
+  }
+
+  get stalled(): boolean {
+    return this.#stalled;
+  }
+
+  /** True when nothing waits and no run is open. */
+  get quiet(): boolean {
+    return this.#items.length === 0 && this.#run === undefined;
+  }
+
+  get openRun(): Run | undefined {
+    return this.#run;
+  }
+
+  /** The text at `head + 1` that clients may see although it is not an event yet. */
+  get front(): Run | undefined {
+    const first = this.#items[0];
+    return first ? first.run : this.#run;
+  }
+
+  /** Where a client stands that has seen everything that may be seen. */
+  get tip(): Position {
+    return { seq: this.#head, offset: this.front?.length ?? 0 };
+  }
+
+  /** A committed record that is still at hand. */
+  recent(seq: number): Buffer | undefined {
+    return this.#recent.get(seq);
+  }
+
+  /** Appends an event behind everything that is there; an open run is settled first. */
+  append(event: Omit<EventFields, 'time'> & { time?: number }, options: AppendOptions = {}): void {
+    this.closeRun();
+    const { kind = 0, settled, refused } = options;
+    const record = encodeRecord(
+      { ...event, time: event.time ?? this.#options.now() },
+      { boot: this.#options.boot, kind },
+    );
+    this.#push({ record, inside: [], behind: [], settled, refused });
+  }
+
+  /** Adds text to the open run when it has this shape, else opens one. */
+  text(shape: TextShape, body: string, turnId: string | undefined): void {
+    let run = this.#run;
+    if (!run || (run.shape !== shape && run.shape.key !== shape.key)) {
+      this.closeRun();
+      run = new Run(shape, this.#options.boot, this.#options.now(), turnId);
+      this.#run = run;
+      this.#timer ??= setTimeout(this.#onTimer, RUN_MS);
+    }
+    run.append(body);
+    // While the disk is full a run stays open: what cannot be written should not become many records.
+    if (run.length >= RUN_BYTES && !this.#stalled) this.closeRun();
+    this.#options.touched();
+  }
+
+  /** Settles the open run: it becomes the next event. */
+  closeRun(): void {
+    const run = this.#run;
+    if (!run) return;
+    this.#run = undefined;
+    const inside = this.#runNotes;
+    this.#runNotes = [];
+    this.#push({ record: run.seal(), run, inside, behind: [] });
+  }
+
+  /** Publishes something transient at its place in the order. */
+  note(note: Note): void {
+    const last = this.#items.at(-1);
+    if (this.#run) {
+      if (this.front === this.#run) note(this.tip);
+      else this.#runNotes.push({ offset: this.#run.length, note });
+    } else if (last) last.behind.push(note);
+    else note(this.tip);
+    this.#options.touched();
+  }
+
+  /** Writes the session's row with the next commit. */
+  setRow(row: SessionRow): void {
+    this.#row = row;
+    this.#options.touched();
+  }
+
+  /** Something waits for a commit. */
+  get pending(): boolean {
+    return this.#items.length > 0;
+  }
+
+  peek(maxRecords: number, maxBytes: number): readonly Buffer[] {
+    const records: Buffer[] = [];
+    let bytes = 0;
+    for (const { record } of this.#items) {
+      if (records.length > 0 && (records.length >= maxRecords || bytes + record.length > maxBytes)) break;
+      records.push(record);
+      bytes += record.length;
+    }
+    return records;
+  }
+
+  peekRow(): SessionRow | undefined {
+    return this.#row;
+  }
+
+  settled(outcome: CommitOutcome, count: number, row?: SessionRow): void {
+    if (outcome.outcome === 'unknown') return;
+    if (outcome.outcome === 'not_committed') {
+      this.#refuse(outcome.message);
+      return;
+    }
+    if (row !== undefined && this.#row === row) this.#row = undefined;
+    for (const item of this.#items.splice(0, count)) {
+      this.#head++;
+      this.#queuedBytes -= item.record.length;
+      this.#remember(this.#head, item.record);
+      this.#published.push({ item, seq: this.#head });
+    }
+    if (this.#stalled) {
+      this.#stalled = false;
+      this.#options.stalled(undefined);
+    }
+  }
+
+  /** Runs what waited for the commits that have settled. */
+  published(): void {
+    const done = this.#published;
+    this.#published = [];
+    for (const { item, seq } of done) {
+      for (const { offset, note } of item.inside) note({ seq: seq - 1, offset });
+      item.settled?.(seq);
+      for (const note of item.behind) note({ seq, offset: 0 });
+    }
+    this.#publishFrontNotes();
+    this.#options.touched();
+  }
+
+  close(): void {
+    clearTimeout(this.#timer);
+    this.#timer = undefined;
+  }
+
+  #push(item: Item): void {
+    this.#items.push(item);
+    this.#queuedBytes += item.record.length;
+    this.#options.touched();
+  }
+
+  #publishFrontNotes(): void {
+    const first = this.#items[0];
+    const notes = first ? (first.run ? first.inside.splice(0) : []) : this.#runNotes.splice(0);
+    for (const { offset, note } of notes) note({ seq: this.#head, offset });
+  }
+
+  #refuse(message: string): void {
+    const refused = this.#items.filter((item) => item.refused);
+    this.#items = this.#items.filter((item) => !item.refused);
+    for (const item of refused) {
+      this.#queuedBytes -= item.record.length;
+      item.refused?.(message);
+    }
+    if (!this.#stalled) {
+      this.#stalled = true;
+      this.#options.stalled(message);
+    }
+  }
+
+  #remember(seq: number, record: Buffer): void {
+    this.#recent.set(seq, record);
+    this.#recentBytes += record.length;
+    for (const [oldest, bytes] of this.#recent) {
+      if (this.#recentBytes <= RECENT_BYTES || oldest === seq) break;
+      this.#recent.delete(oldest);
+      this.#recentBytes -= bytes.length;
+    }
+  }
+
+  readonly #onTimer = (): void => {
+    this.#timer = undefined;
+    const run = this.#run;
+    if (!run) return;
+    const age = this.#options.now() - run.bornAt;
+    if (age >= RUN_MS && !this.#stalled) this.closeRun();
+    else this.#timer = setTimeout(this.#onTimer, Math.max(1, RUN_MS - age));
+  };
+}

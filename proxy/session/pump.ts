@@ -1,0 +1,255 @@
+/**
+ * The pump: moves an attachment's position to the tip. Attach, reconnect, slow reader and live follower are this one
+ * function; there is no seam between replay and live.
+ *
+ *   owed at this position?            -> send it
+ *   behind the durable head?          -> events from the recent ones, else from the log, page by page
+ *   text at head + 1 not yet sent?    -> all of it that has arrived, as one chunk
+ *   nothing                           -> at the tip
+ */
+import { chunkId, comparePositions } from '../../protocol/event-id.ts';
+import {
+  decodeRecord,
+  hasEnvelope,
+  payloadEnd,
+  payloadStart,
+  textSpan,
+  typeCode,
+  updateKind,
+} from '../../storage/event-codec.ts';
+import type { EventLog } from '../../storage/event-log.ts';
+import type { Outbox } from '../transport/outbox.ts';
+import type { Attachment } from './attachment.ts';
+import type { Order } from './order.ts';
+import { type Envelope, UPDATE_TYPE, renderEvent, renderUpdate } from './render.ts';
+import type { Run } from './run.ts';
+
+/** What the pump reads of a session. */
+export interface PumpSource {
+  readonly envelope: Envelope;
+  readonly boot: string;
+  readonly order: Order;
+  readonly log: EventLog;
+  /** Events that need not be sent to an attachment, because it saw them as live patches. */
+  skips(seq: number, attachment: Attachment): boolean;
+  /** The log is not what it should be: a gap or a record that cannot be read. */
+  damaged(seq: number, detail: string): void;
+}
+
+export type Pumped = 'tip' | 'turn' | 'full' | 'waiting' | 'damaged';
+
+/** Events whose pages are brought into memory ahead of the reader. */
+const PREFETCH_EVENTS = 512;
+
+/**
+ * Moves the attachment at most about `budget` bytes. `tip`: nothing more to do; `turn`: its turn is over;
+ * `full`: the outbox has no room; `waiting`: pages are being read, `resume` will be called.
+ */
+export function pump(
+  source: PumpSource,
+  attachment: Attachment,
+  outbox: Outbox,
+  budget: number,
+  resume: () => void,
+): Pumped {
+  const { order } = source;
+  const stopAt = outbox.queuedBytes + outbox.sentBytes + budget;
+  for (;;) {
+    if (outbox.room === 0 && outbox.queuedBytes > 0) {
+      attachment.behind = true;
+      return 'full';
+    }
+    const owed = attachment.nextOwed;
+    if (owed && comparePositions(owed, attachment.position) <= 0) {
+      attachment.takeOwed();
+      outbox.send(owed.wire);
+      continue;
+    }
+    if (outbox.queuedBytes + outbox.sentBytes >= stopAt) return 'turn';
+    if (attachment.position.seq < order.head) {
+      const record = order.recent(attachment.position.seq + 1);
+      if (record) emit(source, attachment, outbox, attachment.position.seq + 1, record, record.length);
+      else {
+        const paged = pumpPage(source, attachment, outbox, stopAt, resume);
+        if (paged) return paged;
+      }
+      continue;
+    }
+    const front = order.front;
+    if (front && attachment.position.offset < front.length) {
+      emitFront(source, attachment, outbox, front);
+      continue;
+    }
+    attachment.behind = false;
+    return 'tip';
+  }
+}
+
+/** Sends events from the log. Undefined: look again. */
+function pumpPage(
+  source: PumpSource,
+  attachment: Attachment,
+  outbox: Outbox,
+  stopAt: number,
+  resume: () => void,
+): Pumped | undefined {
+  const { log, order } = source;
+  const from = attachment.position.seq + 1;
+  if (from > attachment.prefetched) {
+    attachment.behind = true;
+    prefetch(source, attachment, from, resume);
+    return 'waiting';
+  }
+  if (from + PREFETCH_EVENTS / 2 > attachment.prefetched && attachment.prefetched < order.head) {
+    prefetch(source, attachment, attachment.prefetched + 1, resume);
+  }
+  const to = Math.min(order.head, attachment.prefetched);
+  const scanned = log.scan(order.num, from, to, (seq, record, length) => {
+    if (!emit(source, attachment, outbox, seq, record, length)) return false;
+    if (attachment.nextOwed && comparePositions(attachment.nextOwed, attachment.position) <= 0) return false;
+    return outbox.queuedBytes + outbox.sentBytes < stopAt && outbox.room > 0;
+  });
+  if (scanned.outcome === 'end') return attachment.position.seq >= from || owesHere(attachment) ? undefined : 'turn';
+  source.damaged(scanned.seq, 'an event is missing');
+  return 'damaged';
+}
+
+function owesHere(attachment: Attachment): boolean {
+  const owed = attachment.nextOwed;
+  return owed !== undefined && comparePositions(owed, attachment.position) <= 0;
+}
+
+function prefetch(source: PumpSource, attachment: Attachment, from: number, resume: () => void): void {
+  if (attachment.prefetching) return;
+  attachment.prefetching = true;
+  const to = Math.min(source.order.head, from + PREFETCH_EVENTS - 1);
+  const done = (): void => {
+    attachment.prefetching = false;
+    attachment.prefetched = Math.max(attachment.prefetched, to);
+    resume();
+  };
+  source.log.prefetch(source.order.num, from, to).then(done, done);
+}
+
+/** Sends what is left of one durable event and moves the position behind it. False when something owed comes first. */
+function emit(
+  source: PumpSource,
+  attachment: Attachment,
+  outbox: Outbox,
+  seq: number,
+  record: Buffer,
+  length: number,
+): boolean {
+  const { position, view } = attachment;
+  const from = position.offset;
+  const next = { seq, offset: 0 };
+  const isReplay = attachment.replayUntil !== undefined && comparePositions(position, attachment.replayUntil) < 0;
+  if (!isReplay && attachment.replayUntil) attachment.replayUntil = undefined;
+  if (typeCode(record) !== UPDATE_TYPE) return emitOther(source, attachment, outbox, seq, record, length, isReplay);
+  if (view.hidden.has(updateKind(record)) || source.skips(seq, attachment)) {
+    attachment.position = next;
+    return true;
+  }
+  const span = textSpan(record);
+  let to = Number.POSITIVE_INFINITY;
+  if (span) {
+    const bytes = span.end - span.start;
+    const owed = attachment.nextOwed;
+    if (owed && owed.seq === seq - 1 && owed.offset > from && owed.offset < bytes) to = owed.offset;
+    if (from >= bytes && from > 0) {
+      attachment.position = next;
+      return true;
+    }
+  }
+  const whole = to === Number.POSITIVE_INFINITY;
+  if (from === 0 && whole && !hasEnvelope(record) && !view.sidecar) {
+    writePlain(source.envelope, outbox, seq, record, isReplay);
+  } else {
+    const stored = decodeRecord(record, length, seq, false);
+    if ('unreadable' in stored) {
+      source.damaged(seq, stored.detail);
+      return false;
+    }
+    let update = stored.payload;
+    if (stored.text && (from > 0 || !whole)) {
+      const { start, end } = stored.text;
+      update = update.slice(0, start) + update.slice(start + from, Math.min(end, start + to)) + update.slice(end);
+    }
+    const eventId = whole ? `${source.envelope.logId}-${seq}` : chunkId(source.envelope.logId, seq, stored.boot, to);
+    outbox.send(renderUpdate(source.envelope, stored, update, eventId, isReplay, view.sidecar));
+  }
+  attachment.position = whole ? next : { seq: seq - 1, offset: to };
+  return whole;
+}
+
+/** The common case: stored bytes between two constant strings. */
+function writePlain(envelope: Envelope, outbox: Outbox, seq: number, record: Buffer, isReplay: boolean): void {
+  const start = payloadStart(record);
+  const end = payloadEnd(record);
+  const tail = isReplay
+    ? `,"_meta":{"eventId":"${envelope.logId}-${seq}","isReplay":true}}}`
+    : `,"_meta":{"eventId":"${envelope.logId}-${seq}"}}}`;
+  outbox.begin(envelope.head.length + end - start + tail.length);
+  outbox.text(envelope.head);
+  outbox.copy(record, start, end);
+  outbox.text(tail);
+  outbox.end();
+}
+
+function emitOther(
+  source: PumpSource,
+  attachment: Attachment,
+  outbox: Outbox,
+  seq: number,
+  record: Buffer,
+  length: number,
+  isReplay: boolean,
+): boolean {
+  const event = decodeRecord(record, length, seq, false);
+  if ('unreadable' in event) {
+    source.damaged(seq, event.detail);
+    return false;
+  }
+  for (const { wire } of renderEvent(source.envelope, event, attachment, isReplay, attachment.position.offset)) {
+    outbox.send(wire);
+  }
+  attachment.position = { seq, offset: 0 };
+  return true;
+}
+
+/** Sends what has arrived of the text that is not an event yet, as one chunk. */
+function emitFront(source: PumpSource, attachment: Attachment, outbox: Outbox, run: Run): void {
+  const { envelope, order } = source;
+  const { shape } = run;
+  const from = attachment.position.offset;
+  const seq = order.head + 1;
+  let to = run.length;
+  const owed = attachment.nextOwed;
+  if (owed && owed.seq === order.head && owed.offset > from && owed.offset < to) to = owed.offset;
+  const until = attachment.replayUntil;
+  const isReplay = until !== undefined && comparePositions(attachment.position, until) < 0;
+  if (isReplay && until.seq === order.head) to = Math.min(to, until.offset);
+  if (!attachment.view.hidden.has(shape.kind)) {
+    const eventId = chunkId(envelope.logId, seq, source.boot, to);
+    const { meta, childSessionId, paramsRest, envelopeRest } = shape;
+    const facts = { meta, childSessionId, paramsRest, envelopeRest, turnId: run.turnId, time: run.bornAt };
+    // The envelope around an empty update, cut where the update stands.
+    const around = renderUpdate(
+      envelope,
+      { ...facts, synthetic: false },
+      '\0',
+      eventId,
+      isReplay,
+      attachment.view.sidecar,
+    );
+    const cut = around.indexOf('\0');
+    outbox.begin(around.length - 1 + shape.prefix.length + to - from + shape.suffix.length);
+    outbox.text(around.slice(0, cut));
+    outbox.text(shape.prefix);
+    outbox.copy(run.bytes, run.textStart + from, run.textStart + to);
+    outbox.text(shape.suffix);
+    outbox.text(around.slice(cut + 1));
+    outbox.end();
+  }
+  attachment.position = { seq: order.head, offset: to };
+}
