@@ -37,6 +37,18 @@ export function parseEventId(text: unknown): EventId | undefined {
   return { form: 'settled', logId, seq };
 }
 
+/** What an id stands for, in the terms of `Position`. Positions of two ids compare only within one log. */
+export function positionOf(id: EventId): Position {
+  switch (id.form) {
+    case 'settled':
+      return { seq: id.seq, offset: 0 };
+    case 'chunk':
+      return { seq: id.seq - 1, offset: id.offset };
+    case 'block':
+      return { seq: id.seq - 1, offset: id.block };
+  }
+}
+
 export function settledId(logId: string, seq: number): string {
   return `${logId}-${seq}`;
 }
