@@ -59,8 +59,8 @@ export type CommitOutcome =
   | { readonly outcome: 'unknown'; readonly message: string };
 
 /**
- * Called for each record, in order. `record` is valid only during the call and may be longer than `length`.
- * Return false to stop.
+ * Called for each record, in order. `record` is valid only during the call, must not be changed and may be longer than
+ * `length`. The visitor must not read the log. Return false to stop.
  */
 export type RecordVisitor = (seq: number, record: Buffer, length: number) => boolean;
 
@@ -75,15 +75,26 @@ export interface EventLog {
   row(sessionId: string): SessionRow | undefined;
   /** A number for a new session, above all that the store has seen. Not durable by itself. */
   nextNum(): number;
-  /** Last committed seq of a session, 0 when it has none. */
+  /** Last committed seq of a session, 0 when it has none. A fork begins with its base's. */
   lastSeq(num: number): number;
-  /** Visits the records `from` to `to` (inclusive), synchronously. A fork's early events come from its parent. */
+  /**
+   * Visits the records `from` to `to` (inclusive, at most to the last one), synchronously. A fork's early events come
+   * from its parent.
+   */
   scan(num: number, from: number, to: number, visit: RecordVisitor): ScanOutcome;
   /** Brings the pages of a range into memory off the main thread, so that a scan of them does not block it. */
   prefetch(num: number, from: number, to: number): Promise<void>;
-  /** One at a time. Never rejects. */
+  /**
+   * One at a time. Never rejects; throws, and has written nothing, when a batch breaks the contract: another commit in
+   * flight, records that do not follow the last one, an impossible session id.
+   */
   commit(batch: CommitBatch): Promise<CommitOutcome>;
   /** Bytes of the store's files, for metrics. */
   bytes(): number;
+  /**
+   * The disk was full and its reserve is used: what runs may be recorded to its end, nothing new may begin. Ends by
+   * itself when there is room again.
+   */
+  readonly lowOnSpace: boolean;
   close(): Promise<void>;
 }

@@ -1,0 +1,465 @@
+/**
+ * The event log on LMDB. The engine's own defaults are not used, each of these rules has a failure behind it:
+ *
+ * 1. `overlappingSync: false`: what a read sees is durable, and an I/O error is never acknowledged.
+ * 2. `eventTurnBatching: false` and one explicit `batch` per commit: a failed commit can be caught.
+ * 3. no `commitDelay`.
+ * 4. the disk's free space is looked at before opening.
+ * 5. after any commit error but ENOSPC this process writes no more.
+ *
+ * Databases: `events` (u32 session, u48 seq -> record), `sessions` (sessionId -> row, JSON), `meta`. The root database
+ * stays empty; clearing it corrupts the others.
+ */
+import { randomBytes } from 'node:crypto';
+import { chmodSync, closeSync, fsyncSync, lstatSync, openSync, readSync, statSync } from 'node:fs';
+import { join } from 'node:path';
+import { type Database, open, type RootDatabase } from 'lmdb';
+import type { CommitBatch, CommitOutcome, EventLog, RecordVisitor, ScanOutcome, SessionRow } from './event-log.ts';
+import { FORMAT_VERSION, type Migration, planFormat } from './format-version.ts';
+import { type Segment, segmentsOf } from './lineage.ts';
+import { EVENT_KEY_BYTES, eventKey, MAX_SEQ, numOfKey, seqOfKey, sessionKey, writeSeq } from './log-keys.ts';
+import { StoreOpenError } from './store-error.ts';
+import { acquireStoreLock, prepareStoreDir, type StoreLock } from './store-lock.ts';
+import { BALLAST_BYTES, Ballast, MIN_FREE_BYTES, requireFreeSpace } from './store-space.ts';
+
+const ENOSPC = 28;
+const COMMIT_TIMEOUT_MS = 30_000;
+const PREFETCH_KEYS = 256;
+const MAX_NUM = 0xffffffff;
+const LMDB_MAGIC = 0xbeefc0de;
+const LMDB_MAGIC_AT = 24;
+
+export interface LmdbEventLogOptions {
+  /** Milliseconds since 1970. */
+  readonly now?: () => number;
+  /** Free bytes needed to open, 64 MiB. */
+  readonly minFreeBytes?: number;
+  /** Size of the reserve for a full disk, 16 MiB. */
+  readonly ballastBytes?: number;
+  /** A commit that takes longer has the outcome `unknown`, 30 s. */
+  readonly commitTimeoutMs?: number;
+}
+
+interface Databases {
+  readonly root: RootDatabase<Buffer, Buffer>;
+  readonly events: Database<Buffer, Buffer>;
+  readonly sessions: Database<Buffer, Buffer>;
+  readonly meta: Database<Buffer, Buffer>;
+}
+
+/** Steps to `FORMAT_VERSION`, each one commit. None yet. */
+const MIGRATIONS: readonly Migration<Databases>[] = [];
+const META = { format: Buffer.from('format'), store: Buffer.from('store'), nextNum: Buffer.from('next_num') } as const;
+const SCAN_ENDED: ScanOutcome = { outcome: 'end' };
+const COMMITTED: CommitOutcome = { outcome: 'committed' };
+
+/**
+ * Opens the store in `dir`, makes it when there is none, and takes its lock until `close`.
+ * @throws StoreOpenError `held`, `newer`, `damaged`, `no_space`, `unsafe_path`
+ */
+export async function openLmdbEventLog(dir: string, options: LmdbEventLogOptions = {}): Promise<EventLog> {
+  const path = prepareStoreDir(dir);
+  const lock = await lockStore(path);
+  let databases: Databases | undefined;
+  try {
+    requireFreeSpace(path, options.minFreeBytes ?? MIN_FREE_BYTES);
+    const fresh = !checkDataFile(path);
+    databases = openDatabases(path, false);
+    chmodSync(join(path, 'data.mdb'), 0o600);
+    chmodSync(join(path, 'lock.mdb'), 0o600);
+    if (fresh) syncDirectory(path);
+    const storeId = await prepareFormat(databases, dir, (options.now ?? Date.now)());
+    const ballast = new Ballast(path, options.ballastBytes ?? BALLAST_BYTES);
+    return new LmdbEventLog(databases, storeId, path, {
+      lock,
+      ballast,
+      commitTimeoutMs: options.commitTimeoutMs ?? COMMIT_TIMEOUT_MS,
+    });
+  } catch (error) {
+    await databases?.root.close();
+    await lock.release();
+    throw error;
+  }
+}
+
+/**
+ * Opens a store for reading, also while a server has it: takes no lock and writes nothing but its own reader slot.
+ * `rows` are those of this moment; `lastSeq` and `scan` see what has been committed since.
+ * @throws StoreOpenError `missing`, `newer`, `damaged`
+ */
+export function openLmdbEventLogReadOnly(dir: string): Promise<EventLog> {
+  return Promise.resolve().then(async () => {
+    if (!checkDataFile(dir)) throw new StoreOpenError('missing', `${dir} has no store`);
+    const databases = openDatabases(dir, true);
+    try {
+      return new LmdbEventLog(databases, readFormat(databases, dir), dir, undefined);
+    } catch (error) {
+      await databases.root.close();
+      throw error;
+    }
+  });
+}
+
+async function lockStore(path: string): Promise<StoreLock> {
+  try {
+    const result = await acquireStoreLock(path);
+    if ('lock' in result) return result.lock;
+    const { pid } = result.held;
+    throw new StoreOpenError('held', `${path} is in use by process ${pid || '(unknown)'}`, pid);
+  } catch (error) {
+    if (!(error instanceof Error) || !('code' in error) || error.code !== 'ENOSPC') throw error;
+    throw new StoreOpenError('no_space', `${path} is on a full disk`);
+  }
+}
+
+/** Is there a data file, and does it begin as one? LMDB would die on a signal if it did not. @throws StoreOpenError */
+function checkDataFile(path: string): boolean {
+  const file = join(path, 'data.mdb');
+  const found = lstatSync(file, { throwIfNoEntry: false });
+  if (!found || found.size === 0) return false;
+  const damaged = (detail: string): StoreOpenError => new StoreOpenError('damaged', `${file} ${detail}`);
+  if (!found.isFile()) throw damaged('is not a file');
+  const head = Buffer.alloc(LMDB_MAGIC_AT + 4);
+  const fd = openSync(file, 'r');
+  try {
+    readSync(fd, head, 0, head.length, 0);
+  } finally {
+    closeSync(fd);
+  }
+  const magic = [head.readUInt32LE(LMDB_MAGIC_AT), head.readUInt32BE(LMDB_MAGIC_AT)];
+  if (found.size < 8192 || !magic.includes(LMDB_MAGIC)) throw damaged('is not an LMDB file or is cut off');
+  return true;
+}
+
+function openDatabases(path: string, readOnly: boolean): Databases {
+  const root = open<Buffer, Buffer>({
+    path,
+    // LMDB would take a directory with a dot in its name for a file.
+    noSubdir: false,
+    encoding: 'binary',
+    keyEncoding: 'binary',
+    overlappingSync: false,
+    eventTurnBatching: false,
+    maxDbs: 8,
+    maxReaders: 64,
+    cache: false,
+    compression: false,
+    readOnly,
+  });
+  const database = (name: string): Database<Buffer, Buffer> => {
+    // Undefined when a reader finds that it does not exist, whatever the types say.
+    const opened = root.openDB<Buffer, Buffer>(name, { encoding: 'binary', keyEncoding: 'binary' }) as
+      | Database<Buffer, Buffer>
+      | undefined;
+    if (!opened) throw new StoreOpenError('damaged', `${path} has no database "${name}"`);
+    return opened;
+  };
+  try {
+    return { root, events: database('events'), sessions: database('sessions'), meta: database('meta') };
+  } catch (error) {
+    void root.close();
+    throw error;
+  }
+}
+
+function syncDirectory(path: string): void {
+  const fd = openSync(path, 'r');
+  try {
+    fsyncSync(fd);
+  } finally {
+    closeSync(fd);
+  }
+}
+
+function json(value: unknown): Buffer {
+  return Buffer.from(JSON.stringify(value));
+}
+
+function readJson(database: Database<Buffer, Buffer>, key: Buffer): unknown {
+  const value = database.getBinary(key);
+  return value && JSON.parse(value.toString());
+}
+
+function isEmpty({ events, sessions }: Databases): boolean {
+  return events.getKeysCount({ limit: 1 }) === 0 && sessions.getKeysCount({ limit: 1 }) === 0;
+}
+
+function newerStore(dir: string, found: number): StoreOpenError {
+  return new StoreOpenError(
+    'newer',
+    `${dir} was written by a newer version (format ${found}, this version knows up to ${FORMAT_VERSION})`,
+  );
+}
+
+function storeIdOf(databases: Databases, dir: string): string {
+  const store = readJson(databases.meta, META.store) as { id?: unknown } | undefined;
+  if (typeof store?.id !== 'string') throw new StoreOpenError('damaged', `${dir} has no store id`);
+  return store.id;
+}
+
+/** Makes a new store or brings an old one up to date; returns the store's id. */
+async function prepareFormat(databases: Databases, dir: string, now: number): Promise<string> {
+  const { meta, root } = databases;
+  const plan = planFormat(readJson(meta, META.format), isEmpty(databases), MIGRATIONS);
+  switch (plan.plan) {
+    case 'create': {
+      const id = randomBytes(8).toString('hex');
+      await root.batch(() => {
+        void meta.put(META.format, json(FORMAT_VERSION));
+        void meta.put(META.store, json({ id, createdAt: now }));
+      });
+      return id;
+    }
+    case 'open':
+      return storeIdOf(databases, dir);
+    case 'migrate':
+      for (const step of plan.steps) {
+        await root.batch(() => {
+          step.run(databases);
+          void meta.put(META.format, json(step.from + 1));
+        });
+      }
+      return storeIdOf(databases, dir);
+    case 'newer':
+      throw newerStore(dir, plan.found);
+    case 'damaged':
+      throw new StoreOpenError('damaged', `${dir}: ${plan.detail}`);
+  }
+}
+
+/** The format as a reader sees it: it can neither make nor migrate a store. */
+function readFormat(databases: Databases, dir: string): string {
+  const plan = planFormat(readJson(databases.meta, META.format), isEmpty(databases), MIGRATIONS);
+  if (plan.plan === 'newer') throw newerStore(dir, plan.found);
+  if (plan.plan === 'damaged') throw new StoreOpenError('damaged', `${dir}: ${plan.detail}`);
+  if (plan.plan === 'create') throw new StoreOpenError('missing', `${dir} has no store`);
+  if (plan.plan === 'migrate') throw new StoreOpenError('damaged', `${dir} needs a migration: start the sidecar on it`);
+  return storeIdOf(databases, dir);
+}
+
+/** What a log needs to write. A reader has none. */
+interface Writer {
+  readonly lock: StoreLock;
+  readonly ballast: Ballast;
+  readonly commitTimeoutMs: number;
+}
+
+class LmdbEventLog implements EventLog {
+  readonly storeId: string;
+  readonly #databases: Databases;
+  readonly #writer: Writer | undefined;
+  readonly #dataFile: string;
+  readonly #inode: number;
+  readonly #rows = new Map<string, SessionRow>();
+  readonly #byNum = new Map<number, SessionRow>();
+  /** Last committed seq by session number, filled on first use. A reader keeps none: another process writes. */
+  readonly #heads = new Map<number, number>();
+  /** The one key that scans and commits write their seq into; LMDB copies it in each call. */
+  readonly #key = Buffer.alloc(EVENT_KEY_BYTES);
+  #next: number;
+  #durableNext: number;
+  #inFlight: Promise<CommitOutcome> | undefined;
+  #failed: CommitOutcome | undefined;
+
+  constructor(databases: Databases, storeId: string, path: string, writer: Writer | undefined) {
+    this.storeId = storeId;
+    this.#databases = databases;
+    this.#writer = writer;
+    this.#dataFile = join(path, 'data.mdb');
+    this.#inode = statSync(this.#dataFile).ino;
+    for (const { value } of databases.sessions.getRange()) this.#keep(JSON.parse(value.toString()) as SessionRow);
+    // Events whose row never came (an import that was cut off) keep their number for themselves too.
+    const last = databases.events.getKeys({ start: eventKey(MAX_NUM, MAX_SEQ), reverse: true, limit: 1 });
+    let next = 1;
+    for (const key of last) next = numOfKey(key) + 1;
+    for (const num of this.#byNum.keys()) next = Math.max(next, num + 1);
+    this.#durableNext = Number(readJson(databases.meta, META.nextNum) ?? 1);
+    this.#next = Math.max(next, this.#durableNext);
+  }
+
+  get lowOnSpace(): boolean {
+    return this.#writer?.ballast.given ?? false;
+  }
+
+  rows(): IterableIterator<SessionRow> {
+    return this.#rows.values();
+  }
+
+  row(sessionId: string): SessionRow | undefined {
+    return this.#rows.get(sessionId);
+  }
+
+  nextNum(): number {
+    return this.#next++;
+  }
+
+  lastSeq(num: number): number {
+    const known = this.#heads.get(num);
+    if (known !== undefined) return known;
+    const range = { start: eventKey(num, MAX_SEQ), end: eventKey(num, 0), reverse: true, limit: 1 };
+    let head = this.#byNum.get(num)?.base?.seq ?? 0;
+    for (const key of this.#databases.events.getKeys(range)) head = Math.max(head, seqOfKey(key));
+    if (this.#writer) this.#heads.set(num, head);
+    return head;
+  }
+
+  scan(num: number, from: number, to: number, visit: RecordVisitor): ScanOutcome {
+    const last = Math.min(to, this.lastSeq(num));
+    for (const segment of this.#segments(num, from, last)) {
+      const outcome = this.#scanSegment(segment.num, segment.from, segment.to, visit);
+      if (outcome) return outcome;
+    }
+    return SCAN_ENDED;
+  }
+
+  async prefetch(num: number, from: number, to: number): Promise<void> {
+    const { events } = this.#databases;
+    for (const segment of this.#segments(num, from, Math.min(to, this.lastSeq(num)))) {
+      for (let at = segment.from; at <= segment.to; at += PREFETCH_KEYS) {
+        const count = Math.min(PREFETCH_KEYS, segment.to - at + 1);
+        await events.prefetch(Array.from({ length: count }, (_, i) => eventKey(segment.num, at + i)));
+      }
+    }
+  }
+
+  commit(batch: CommitBatch): Promise<CommitOutcome> {
+    if (!this.#writer) throw new Error('the log was opened for reading');
+    if (this.#failed) return Promise.resolve(this.#failed);
+    if (this.#inFlight) throw new Error('another commit is in flight');
+    const rows = batch.rows.map((row) => ({ row, key: sessionKey(row.sessionId), value: json(row) }));
+    this.#requireContiguous(batch);
+    const lost = this.#lost(this.#writer);
+    if (lost !== undefined) return Promise.resolve(this.#fail(lost));
+    let next = this.#durableNext;
+    for (const { row } of rows) next = Math.max(next, row.num + 1);
+    const { root, events, sessions, meta } = this.#databases;
+    const write = (): Promise<boolean> =>
+      root.batch(() => {
+        for (const append of batch.appends) this.#putRecords(events, append.num, append.firstSeq, append.records);
+        for (const { key, value } of rows) void sessions.put(key, value);
+        if (next > this.#durableNext) void meta.put(META.nextNum, json(next));
+      });
+    this.#inFlight = this.#settle(this.#writer, write, () => {
+      for (const { row } of rows) {
+        this.#keep(row);
+        // A fork's head begins at its base, which was not known when it was looked up before.
+        if (row.base) this.#heads.delete(row.num);
+      }
+      for (const { num, firstSeq, records } of batch.appends) this.#heads.set(num, firstSeq + records.length - 1);
+      this.#durableNext = next;
+      this.#next = Math.max(this.#next, next);
+    });
+    return this.#inFlight;
+  }
+
+  bytes(): number {
+    return statSync(this.#dataFile, { throwIfNoEntry: false })?.size ?? 0;
+  }
+
+  async close(): Promise<void> {
+    await this.#inFlight;
+    await this.#writer?.ballast.close();
+    // A failed environment hangs in close, and its lock must outlive whatever still runs in it: until this process ends.
+    if (this.#failed) return;
+    await this.#databases.root.close();
+    await this.#writer?.lock.release();
+  }
+
+  #segments(num: number, from: number, to: number): Segment[] {
+    return segmentsOf((of) => this.#byNum.get(of), num, from, to);
+  }
+
+  #scanSegment(num: number, from: number, to: number, visit: RecordVisitor): ScanOutcome | undefined {
+    const { events } = this.#databases;
+    const key = this.#key;
+    key.writeUInt32BE(num, 0);
+    for (let seq = from; seq <= to; seq++) {
+      writeSeq(key, seq);
+      // LMDB's own buffer, overwritten by the next read; its `length` is the record's.
+      const record = events.getBinaryFast(key);
+      if (record === undefined) return { outcome: 'gap', seq };
+      if (!visit(seq, record, record.length)) return SCAN_ENDED;
+    }
+    return undefined;
+  }
+
+  #putRecords(events: Database<Buffer, Buffer>, num: number, firstSeq: number, records: readonly Buffer[]): void {
+    const key = this.#key;
+    key.writeUInt32BE(num, 0);
+    for (let i = 0; i < records.length; i++) {
+      writeSeq(key, firstSeq + i);
+      void events.put(key, records[i] as Buffer);
+    }
+  }
+
+  #requireContiguous(batch: CommitBatch): void {
+    const seen = new Set<number>();
+    for (const { num, firstSeq, records } of batch.appends) {
+      if (seen.has(num)) throw new Error(`session ${num} is twice in a batch`);
+      seen.add(num);
+      const base = batch.rows.find((row) => row.num === num)?.base?.seq ?? 0;
+      const head = Math.max(this.lastSeq(num), base);
+      if (firstSeq !== head + 1) throw new Error(`session ${num} is at ${head}, a record came for ${firstSeq}`);
+      if (firstSeq + records.length - 1 > MAX_SEQ) throw new Error(`session ${num} is full`);
+    }
+  }
+
+  #keep(row: SessionRow): void {
+    this.#rows.set(row.sessionId, row);
+    this.#byNum.set(row.num, row);
+  }
+
+  /** Writing to a file that is not at its path any more would succeed, and be lost. */
+  #lost(writer: Writer): string | undefined {
+    const now = statSync(this.#dataFile, { throwIfNoEntry: false });
+    if (now?.ino !== this.#inode) return `${this.#dataFile} ${now ? 'is another file now' : 'is gone'}`;
+    return writer.lock.lost();
+  }
+
+  #fail(message: string): CommitOutcome {
+    this.#failed ??= { outcome: 'unknown', message };
+    return this.#failed;
+  }
+
+  async #settle(writer: Writer, write: () => Promise<boolean>, committed: () => void): Promise<CommitOutcome> {
+    let timer: NodeJS.Timeout | undefined;
+    const late = new Promise<CommitOutcome>((resolve) => {
+      timer = setTimeout(() => {
+        resolve(this.#fail(`a commit did not settle in ${writer.commitTimeoutMs / 1000} s`));
+      }, writer.commitTimeoutMs);
+    });
+    const outcome = await Promise.race([this.#write(writer, write), late]);
+    clearTimeout(timer);
+    if (outcome.outcome === 'committed') committed();
+    this.#inFlight = undefined;
+    return outcome;
+  }
+
+  async #write(writer: Writer, write: () => Promise<boolean>): Promise<CommitOutcome> {
+    for (;;) {
+      let cause: unknown;
+      try {
+        if (await write()) return COMMITTED;
+        cause = new Error('the batch was refused');
+      } catch (error) {
+        cause = await causeOf(error);
+      }
+      const message = cause instanceof Error ? cause.message : String(cause);
+      if (errorCode(cause) !== ENOSPC) return this.#fail(message);
+      if (!writer.ballast.giveUp()) return { outcome: 'not_committed', cause: 'no_space', message };
+    }
+  }
+}
+
+/** LMDB says "see commitError", a promise that rejects with what happened. */
+async function causeOf(error: unknown): Promise<unknown> {
+  if (!(error instanceof Error) || !('commitError' in error)) return error;
+  return Promise.resolve(error.commitError).then(
+    () => error,
+    (cause: unknown) => cause,
+  );
+}
+
+function errorCode(cause: unknown): unknown {
+  return cause instanceof Error && 'code' in cause ? cause.code : undefined;
+}
