@@ -44,12 +44,30 @@ function serveCommand(finish: (code: number) => void): Command {
   return addTableOptions(serve, 'serve');
 }
 
+/** A command that only reads the store, also beside a running server. */
+function readCommand(name: 'sessions' | 'show' | 'events', about: string, jsonAbout: string): Command {
+  const command = newCommand(name).description(about).option('--json', jsonAbout);
+  if (name !== 'sessions') command.argument('<ID>', 'session id, as `acp-sidecar sessions` lists it');
+  command.action(async (...given: unknown[]) => {
+    const config = await configOf(command, name);
+    const id = typeof given[0] === 'string' ? given[0] : '';
+    const json = command.opts<{ json?: boolean }>().json === true;
+    if (name === 'sessions') await (await import('./sessions.ts')).listSessions(config.storeDir, json);
+    else if (name === 'show') await (await import('./show.ts')).showSession(config.storeDir, id, json);
+    else await (await import('./events.ts')).printEvents(config.storeDir, id, json);
+  });
+  return addTableOptions(command, name);
+}
+
 function program(finish: (code: number) => void): Command {
   return newCommand('acp-sidecar')
     .description(ABOUT)
     .version(VERSION, '--version', 'print the version')
     .enablePositionalOptions()
     .addCommand(serveCommand(finish))
+    .addCommand(readCommand('sessions', 'list the sessions of a store, newest first', 'print one array'))
+    .addCommand(readCommand('show', 'tell what a session is and where it stands', 'print one object'))
+    .addCommand(readCommand('events', 'print the events of a session', 'print one object a line'))
     .addHelpText('after', EXIT_HELP);
 }
 

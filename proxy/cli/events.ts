@@ -1,0 +1,46 @@
+/** `acp-sidecar events ID`: the events of a session, one a line. */
+import { decodeWire, parseWire } from '../../protocol/wire-text.ts';
+import type { StoredEvent } from '../../storage/event-codec.ts';
+import { eventJson } from '../event-json.ts';
+import { flushed, printText, printWire, readEvents, requireSession, withStore } from './read-store.ts';
+
+const SUMMARY_CHARACTERS = 100;
+
+function textOf(value: unknown): string | undefined {
+  if (typeof value !== 'object' || value === null) return undefined;
+  const { content, text, title, prompt } = value as Record<string, unknown>;
+  if (Array.isArray(prompt)) return prompt.map((block) => textOf(block) ?? '').join(' ');
+  if (typeof text === 'string') return text;
+  if (typeof title === 'string') return title;
+  return textOf(content);
+}
+
+/** For people: what kind of update it is and the beginning of its text. */
+function summary(event: StoredEvent): string {
+  let payload: unknown;
+  try {
+    payload = parseWire(event.payload);
+  } catch {
+    return '';
+  }
+  const kind = (payload as { sessionUpdate?: unknown } | null)?.sessionUpdate;
+  const text = textOf(payload) ?? (typeof kind === 'string' ? '' : decodeWire(event.payload));
+  const words = `${typeof kind === 'string' ? `${kind} ` : ''}${text}`.replace(/\s+/g, ' ').trim();
+  return words.length > SUMMARY_CHARACTERS ? `${words.slice(0, SUMMARY_CHARACTERS)}...` : words;
+}
+
+export async function printEvents(storeDir: string, sessionId: string, json: boolean): Promise<void> {
+  await withStore(storeDir, async (log) => {
+    const row = requireSession(log, sessionId);
+    await readEvents(log, row, (event) => {
+      if (json) {
+        printWire(eventJson(row.logId, event));
+        return;
+      }
+      const time = new Date(event.time).toISOString();
+      const mark = event.synthetic ? '*' : ' ';
+      printText(`${String(event.seq).padStart(6)} ${time} ${mark}${event.type.padEnd(20)} ${summary(event)}`);
+    });
+    await flushed();
+  });
+}
