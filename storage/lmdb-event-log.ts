@@ -11,10 +11,12 @@
  * stays empty; clearing it corrupts the others.
  */
 import { randomBytes } from 'node:crypto';
-import { chmodSync, closeSync, fsyncSync, lstatSync, openSync, readSync, statSync } from 'node:fs';
+import { chmodSync, type Stats, statSync } from 'node:fs';
 import { join } from 'node:path';
 import { type Database, open, type RootDatabase } from 'lmdb';
 import type { CommitBatch, CommitOutcome, EventLog, RecordVisitor, ScanOutcome, SessionRow } from './event-log.ts';
+import { checkDataFile, dataFile, dataFileLost, syncDirectory } from './data-file.ts';
+import { FailStop } from './fail-stop.ts';
 import { FORMAT_VERSION, type Migration, planFormat } from './format-version.ts';
 import { type Segment, segmentsOf } from './lineage.ts';
 import { EVENT_KEY_BYTES, eventKey, MAX_SEQ, numOfKey, seqOfKey, sessionKey, writeSeq } from './log-keys.ts';
@@ -22,12 +24,9 @@ import { StoreOpenError } from './store-error.ts';
 import { acquireStoreLock, prepareStoreDir, type StoreLock } from './store-lock.ts';
 import { BALLAST_BYTES, Ballast, MIN_FREE_BYTES, requireFreeSpace } from './store-space.ts';
 
-const ENOSPC = 28;
 const COMMIT_TIMEOUT_MS = 30_000;
 const PREFETCH_KEYS = 256;
 const MAX_NUM = 0xffffffff;
-const LMDB_MAGIC = 0xbeefc0de;
-const LMDB_MAGIC_AT = 24;
 
 export interface LmdbEventLogOptions {
   /** Milliseconds since 1970. */
@@ -51,7 +50,6 @@ interface Databases {
 const MIGRATIONS: readonly Migration<Databases>[] = [];
 const META = { format: Buffer.from('format'), store: Buffer.from('store'), nextNum: Buffer.from('next_num') } as const;
 const SCAN_ENDED: ScanOutcome = { outcome: 'end' };
-const COMMITTED: CommitOutcome = { outcome: 'committed' };
 
 /**
  * Opens the store in `dir`, makes it when there is none, and takes its lock until `close`.
@@ -65,7 +63,7 @@ export async function openLmdbEventLog(dir: string, options: LmdbEventLogOptions
     requireFreeSpace(path, options.minFreeBytes ?? MIN_FREE_BYTES);
     const fresh = !checkDataFile(path);
     databases = openDatabases(path, false);
-    chmodSync(join(path, 'data.mdb'), 0o600);
+    chmodSync(dataFile(path), 0o600);
     chmodSync(join(path, 'lock.mdb'), 0o600);
     if (fresh) syncDirectory(path);
     const storeId = await prepareFormat(databases, dir, (options.now ?? Date.now)());
@@ -73,7 +71,7 @@ export async function openLmdbEventLog(dir: string, options: LmdbEventLogOptions
     return new LmdbEventLog(databases, storeId, path, {
       lock,
       ballast,
-      commitTimeoutMs: options.commitTimeoutMs ?? COMMIT_TIMEOUT_MS,
+      failStop: new FailStop(ballast, options.commitTimeoutMs ?? COMMIT_TIMEOUT_MS),
     });
   } catch (error) {
     await databases?.root.close();
@@ -112,25 +110,6 @@ async function lockStore(path: string): Promise<StoreLock> {
   }
 }
 
-/** Is there a data file, and does it begin as one? LMDB would die on a signal if it did not. @throws StoreOpenError */
-function checkDataFile(path: string): boolean {
-  const file = join(path, 'data.mdb');
-  const found = lstatSync(file, { throwIfNoEntry: false });
-  if (!found || found.size === 0) return false;
-  const damaged = (detail: string): StoreOpenError => new StoreOpenError('damaged', `${file} ${detail}`);
-  if (!found.isFile()) throw damaged('is not a file');
-  const head = Buffer.alloc(LMDB_MAGIC_AT + 4);
-  const fd = openSync(file, 'r');
-  try {
-    readSync(fd, head, 0, head.length, 0);
-  } finally {
-    closeSync(fd);
-  }
-  const magic = [head.readUInt32LE(LMDB_MAGIC_AT), head.readUInt32BE(LMDB_MAGIC_AT)];
-  if (found.size < 8192 || !magic.includes(LMDB_MAGIC)) throw damaged('is not an LMDB file or is cut off');
-  return true;
-}
-
 function openDatabases(path: string, readOnly: boolean): Databases {
   const root = open<Buffer, Buffer>({
     path,
@@ -159,15 +138,6 @@ function openDatabases(path: string, readOnly: boolean): Databases {
   } catch (error) {
     void root.close();
     throw error;
-  }
-}
-
-function syncDirectory(path: string): void {
-  const fd = openSync(path, 'r');
-  try {
-    fsyncSync(fd);
-  } finally {
-    closeSync(fd);
   }
 }
 
@@ -224,7 +194,13 @@ async function prepareFormat(databases: Databases, dir: string, now: number): Pr
       throw newerStore(dir, plan.found);
     case 'damaged':
       throw new StoreOpenError('damaged', `${dir}: ${plan.detail}`);
+    default:
+      return unreachable(plan);
   }
+}
+
+function unreachable(plan: never): never {
+  throw new Error(`no plan ${JSON.stringify(plan)}`);
 }
 
 /** The format as a reader sees it: it can neither make nor migrate a store. */
@@ -241,15 +217,15 @@ function readFormat(databases: Databases, dir: string): string {
 interface Writer {
   readonly lock: StoreLock;
   readonly ballast: Ballast;
-  readonly commitTimeoutMs: number;
+  readonly failStop: FailStop;
 }
 
 class LmdbEventLog implements EventLog {
   readonly storeId: string;
   readonly #databases: Databases;
   readonly #writer: Writer | undefined;
-  readonly #dataFile: string;
-  readonly #inode: number;
+  readonly #path: string;
+  readonly #opened: Stats;
   readonly #rows = new Map<string, SessionRow>();
   readonly #byNum = new Map<number, SessionRow>();
   /** Last committed seq by session number, filled on first use. A reader keeps none: another process writes. */
@@ -259,14 +235,13 @@ class LmdbEventLog implements EventLog {
   #next: number;
   #durableNext: number;
   #inFlight: Promise<CommitOutcome> | undefined;
-  #failed: CommitOutcome | undefined;
 
-  constructor(databases: Databases, storeId: string, path: string, writer: Writer | undefined) {
+  constructor(databases: Databases, storeId: string, dir: string, writer: Writer | undefined) {
     this.storeId = storeId;
     this.#databases = databases;
     this.#writer = writer;
-    this.#dataFile = join(path, 'data.mdb');
-    this.#inode = statSync(this.#dataFile).ino;
+    this.#path = dataFile(dir);
+    this.#opened = statSync(this.#path);
     for (const { value } of databases.sessions.getRange()) this.#keep(JSON.parse(value.toString()) as SessionRow);
     // Events whose row never came (an import that was cut off) keep their number for themselves too.
     const last = databases.events.getKeys({ start: eventKey(MAX_NUM, MAX_SEQ), reverse: true, limit: 1 });
@@ -324,12 +299,13 @@ class LmdbEventLog implements EventLog {
 
   commit(batch: CommitBatch): Promise<CommitOutcome> {
     if (!this.#writer) throw new Error('the log was opened for reading');
-    if (this.#failed) return Promise.resolve(this.#failed);
+    const { failStop, lock } = this.#writer;
+    if (failStop.failed) return Promise.resolve(failStop.failed);
     if (this.#inFlight) throw new Error('another commit is in flight');
     const rows = batch.rows.map((row) => ({ row, key: sessionKey(row.sessionId), value: json(row) }));
     this.#requireContiguous(batch);
-    const lost = this.#lost(this.#writer);
-    if (lost !== undefined) return Promise.resolve(this.#fail(lost));
+    const lost = dataFileLost(this.#path, this.#opened) ?? lock.lost();
+    if (lost !== undefined) return Promise.resolve(failStop.fail(lost));
     let next = this.#durableNext;
     for (const { row } of rows) next = Math.max(next, row.num + 1);
     const { root, events, sessions, meta } = this.#databases;
@@ -339,7 +315,9 @@ class LmdbEventLog implements EventLog {
         for (const { key, value } of rows) void sessions.put(key, value);
         if (next > this.#durableNext) void meta.put(META.nextNum, json(next));
       });
-    this.#inFlight = this.#settle(this.#writer, write, () => {
+    this.#inFlight = failStop.run(write).then((outcome) => {
+      this.#inFlight = undefined;
+      if (outcome.outcome !== 'committed') return outcome;
       for (const { row } of rows) {
         this.#keep(row);
         // A fork's head begins at its base, which was not known when it was looked up before.
@@ -348,19 +326,20 @@ class LmdbEventLog implements EventLog {
       for (const { num, firstSeq, records } of batch.appends) this.#heads.set(num, firstSeq + records.length - 1);
       this.#durableNext = next;
       this.#next = Math.max(this.#next, next);
+      return outcome;
     });
     return this.#inFlight;
   }
 
   bytes(): number {
-    return statSync(this.#dataFile, { throwIfNoEntry: false })?.size ?? 0;
+    return statSync(this.#path, { throwIfNoEntry: false })?.size ?? 0;
   }
 
   async close(): Promise<void> {
     await this.#inFlight;
     await this.#writer?.ballast.close();
     // A failed environment hangs in close, and its lock must outlive whatever still runs in it: until this process ends.
-    if (this.#failed) return;
+    if (this.#writer?.failStop.failed) return;
     await this.#databases.root.close();
     await this.#writer?.lock.release();
   }
@@ -408,58 +387,4 @@ class LmdbEventLog implements EventLog {
     this.#rows.set(row.sessionId, row);
     this.#byNum.set(row.num, row);
   }
-
-  /** Writing to a file that is not at its path any more would succeed, and be lost. */
-  #lost(writer: Writer): string | undefined {
-    const now = statSync(this.#dataFile, { throwIfNoEntry: false });
-    if (now?.ino !== this.#inode) return `${this.#dataFile} ${now ? 'is another file now' : 'is gone'}`;
-    return writer.lock.lost();
-  }
-
-  #fail(message: string): CommitOutcome {
-    this.#failed ??= { outcome: 'unknown', message };
-    return this.#failed;
-  }
-
-  async #settle(writer: Writer, write: () => Promise<boolean>, committed: () => void): Promise<CommitOutcome> {
-    let timer: NodeJS.Timeout | undefined;
-    const late = new Promise<CommitOutcome>((resolve) => {
-      timer = setTimeout(() => {
-        resolve(this.#fail(`a commit did not settle in ${writer.commitTimeoutMs / 1000} s`));
-      }, writer.commitTimeoutMs);
-    });
-    const outcome = await Promise.race([this.#write(writer, write), late]);
-    clearTimeout(timer);
-    if (outcome.outcome === 'committed') committed();
-    this.#inFlight = undefined;
-    return outcome;
-  }
-
-  async #write(writer: Writer, write: () => Promise<boolean>): Promise<CommitOutcome> {
-    for (;;) {
-      let cause: unknown;
-      try {
-        if (await write()) return COMMITTED;
-        cause = new Error('the batch was refused');
-      } catch (error) {
-        cause = await causeOf(error);
-      }
-      const message = cause instanceof Error ? cause.message : String(cause);
-      if (errorCode(cause) !== ENOSPC) return this.#fail(message);
-      if (!writer.ballast.giveUp()) return { outcome: 'not_committed', cause: 'no_space', message };
-    }
-  }
-}
-
-/** LMDB says "see commitError", a promise that rejects with what happened. */
-async function causeOf(error: unknown): Promise<unknown> {
-  if (!(error instanceof Error) || !('commitError' in error)) return error;
-  return Promise.resolve(error.commitError).then(
-    () => error,
-    (cause: unknown) => cause,
-  );
-}
-
-function errorCode(cause: unknown): unknown {
-  return cause instanceof Error && 'code' in cause ? cause.code : undefined;
 }

@@ -1,0 +1,77 @@
+/**
+ * How a commit ends: committed, not committed for want of room, or unknown and then never again.
+ *
+ *   working --(ENOSPC)--> ballast freed, same batch once more --(ENOSPC)--> not_committed, working
+ *   working --(any other error, or no end in time)--> failed for ever
+ */
+import type { CommitOutcome } from './event-log.ts';
+import type { Ballast } from './store-space.ts';
+
+const ENOSPC = 28;
+const COMMITTED: CommitOutcome = { outcome: 'committed' };
+
+export class FailStop {
+  readonly #ballast: Ballast;
+  readonly #timeoutMs: number;
+  #failed: CommitOutcome | undefined;
+
+  constructor(ballast: Ballast, timeoutMs: number) {
+    this.#ballast = ballast;
+    this.#timeoutMs = timeoutMs;
+  }
+
+  /** The outcome of every further commit, once one was unknown. */
+  get failed(): CommitOutcome | undefined {
+    return this.#failed;
+  }
+
+  fail(message: string): CommitOutcome {
+    this.#failed ??= { outcome: 'unknown', message };
+    return this.#failed;
+  }
+
+  /** Runs one commit. `write` begins it and may be called again; it rejects with LMDB's error. Never rejects itself. */
+  async run(write: () => Promise<boolean>): Promise<CommitOutcome> {
+    let timer: NodeJS.Timeout | undefined;
+    const late = new Promise<CommitOutcome>((resolve) => {
+      timer = setTimeout(() => {
+        resolve(this.fail(`a commit did not settle in ${this.#timeoutMs / 1000} s`));
+      }, this.#timeoutMs);
+    });
+    const outcome = await Promise.race([this.#attempts(write), late]);
+    clearTimeout(timer);
+    return outcome;
+  }
+
+  async #attempts(write: () => Promise<boolean>): Promise<CommitOutcome> {
+    for (;;) {
+      let cause: unknown;
+      try {
+        if (await write()) return COMMITTED;
+        cause = new Error('the batch was refused');
+      } catch (error) {
+        cause = await causeOf(error);
+      }
+      const message = cause instanceof Error ? cause.message : String(cause);
+      // It may have been given up in the meantime.
+      if (this.#failed) return this.#failed;
+      if (errorCode(cause) !== ENOSPC) return this.fail(message);
+      if (!this.#ballast.giveUp()) return { outcome: 'not_committed', cause: 'no_space', message };
+    }
+  }
+}
+
+/** LMDB says "see commitError", a promise that rejects with what happened. */
+async function causeOf(error: unknown): Promise<unknown> {
+  if (!(error instanceof Error) || !('commitError' in error)) return error;
+  try {
+    await error.commitError;
+    return error;
+  } catch (cause) {
+    return cause;
+  }
+}
+
+function errorCode(cause: unknown): unknown {
+  return cause instanceof Error && 'code' in cause ? cause.code : undefined;
+}
