@@ -8,14 +8,15 @@
  */
 
 declare class TextDecoder {
-  constructor(label: 'utf-8');
+  constructor(label: 'utf-8', options: { ignoreBOM: boolean });
   decode(bytes: Uint8Array): string;
 }
 declare class TextEncoder {
   encode(text: string): Uint8Array;
 }
 
-const decoder = new TextDecoder('utf-8');
+// Pieces of text are decoded too, and U+FEFF at the start of one is a character like any other.
+const decoder = new TextDecoder('utf-8', { ignoreBOM: true });
 const encoder = new TextEncoder();
 const NON_ASCII = /[\x80-\xff]/;
 
@@ -187,19 +188,31 @@ export function setValue(found: Member, value: string): Edit {
   return { start: found.valueStart, end: found.valueEnd, text: value };
 }
 
-/** The edit that adds a first member to the object at `objectStart`. */
+/**
+ * The edit that adds a first member to the object at `objectStart`. A member of that name that is already there wins,
+ * for parsers take the last one: remove it in an earlier splice.
+ */
 export function addMember(text: string, objectStart: number, key: string, value: string): Edit {
   const at = skipSpace(text, objectStart) + 1;
   const comma = text.charCodeAt(skipSpace(text, at)) === 125 ? '' : ',';
   return { start: at, end: at, text: `${stringifyWire(key)}:${value}${comma}` };
 }
 
-/** The edits that take every member with one of the keys out of an object, with the commas that held it. */
-export function removeMembers(text: string, list: readonly Member[], keys: readonly string[]): Edit[] {
-  const kept = list.filter((entry) => !keys.includes(entry.key));
-  const first = list[0];
-  const last = list.at(-1);
-  if (!first || !last || kept.length === list.length) return [];
-  const inner = kept.map((entry) => text.slice(entry.keyStart, entry.valueEnd)).join(',');
-  return [{ start: first.keyStart, end: last.valueEnd, text: inner }];
+/**
+ * The edits that take every member with one of the keys out of an object, with the commas that held it. They touch
+ * nothing of the members that stay, so they combine with `setValue` of those; with `addMember` only when one stays.
+ */
+export function removeMembers(_text: string, list: readonly Member[], keys: readonly string[]): Edit[] {
+  const edits: Edit[] = [];
+  for (let i = 0; i < list.length; i++) {
+    const first = list[i] as Member;
+    if (!keys.includes(first.key)) continue;
+    const before = list[i - 1];
+    while (i + 1 < list.length && keys.includes((list[i + 1] as Member).key)) i++;
+    const after = list[i + 1];
+    // A member goes with the comma behind it, the last one with the comma before it.
+    const start = after || !before ? first.keyStart : before.valueEnd;
+    edits.push({ start, end: after ? after.keyStart : (list[i] as Member).valueEnd, text: '' });
+  }
+  return edits;
 }

@@ -312,6 +312,16 @@ describe('the fold does not see', () => {
     );
   });
 
+  it('[FO1] empty texts, which say nothing and end no message', () => {
+    fc.assert(
+      fc.property(streams, cuts, ids, (stream, at, messageId) => {
+        const padded = [...stream];
+        for (const place of at) padded.splice(place % (padded.length + 1), 0, agent('', optional({ messageId })));
+        expect(transcriptOf(padded)).toEqual(transcriptOf(stream));
+      }),
+    );
+  });
+
   it('[FO1] snapshots that are repeated', () => {
     fc.assert(
       fc.property(streams, (stream) => {
