@@ -8,6 +8,7 @@ import {
   median,
   mediansOf,
   noteOf,
+  notes,
   type Sample,
   type Samples,
   units,
