@@ -1,0 +1,77 @@
+import { readdirSync, readFileSync } from 'node:fs';
+import { describe, expect, it } from 'vitest';
+
+/** Rules that no test cites yet. This list only ever gets shorter: a rule that is cited must be taken out. */
+const notYetTested: readonly string[] = [
+  ...'EV1 EV2 EV3 EV4 EV5 EV6 EV7 EV8 EV9 EV10 EV11 EV12 EV13'.split(' '),
+  ...'RN1 RN2 RN3 RN4 RN5 RN6'.split(' '),
+  ...'TR1 TR2 TR3 TR4 TR5 TR6 TR7'.split(' '),
+  ...'OR1 OR2 OR3 OR4 OR5 OR6'.split(' '),
+  ...'DU1 DU2 DU3 DU4 DU5 DU6 DU7 DU8 DU9 DU10'.split(' '),
+  ...'CU3 CU4 CU5 CU6 CU7 CU8 CU9 CU10'.split(' '),
+  ...'RP1 RP2 RP3 RP5 RP6 RP7 RP8 RP9 RP10 RP11 RP12'.split(' '),
+  ...'TU1 TU2 TU3 TU4 TU5 TU6 TU7 TU8 TU9 TU10 TU11'.split(' '),
+  ...'RQ1 RQ2 RQ3 RQ4'.split(' '),
+  ...'ID1 ID2 ID3 ID4 ID5 ID6'.split(' '),
+  ...'LN1 LN2 LN3 LN4 LN5'.split(' '),
+  ...'IN1 IN2 IN3'.split(' '),
+  ...'SS1 SS2 SS3 SS4'.split(' '),
+  ...'AG1 AG2 AG3 AG4 AG5 AG6'.split(' '),
+  ...'ER5 ER6'.split(' '),
+  ...'AP1 AP2 AP3 AP4 AP5 AP6 AP7'.split(' '),
+  ...'RE1 RE2 RE3'.split(' '),
+  ...'RT1'.split(' '),
+];
+
+const root = new URL('../../', import.meta.url);
+const spec = readFileSync(new URL('protocol/SPEC.md', root), 'utf8');
+const ruleIds = [...spec.matchAll(/^- \*\*([A-Z]{2}\d+)\*\* /gm)].map((found) => found[1] as string);
+const groups = [...spec.matchAll(/^## ([A-Z]{2}) /gm)].map((found) => found[1] as string);
+
+/** Rule ids at the start of test titles, each with the first file that cites it. */
+function citations(): Map<string, string> {
+  const cited = new Map<string, string>();
+  const files = readdirSync(new URL('test/', root), { recursive: true, encoding: 'utf8' });
+  for (const file of files.filter((name) => /\.(test|contract|fuzz)\.ts$/.test(name))) {
+    const source = readFileSync(new URL(`test/${file}`, root), 'utf8');
+    for (const [, ids] of source.matchAll(/['"`]((?:\[[A-Z]{2}\d+\] ?)+)/g)) {
+      for (const [, id] of (ids as string).matchAll(/\[([A-Z]{2}\d+)\]/g))
+        if (!cited.has(id as string)) cited.set(id as string, file);
+    }
+  }
+  return cited;
+}
+
+describe('protocol/SPEC.md', () => {
+  const cited = citations();
+
+  it('numbers the rules of every group from 1 without a gap', () => {
+    const expected = groups.flatMap((group) => {
+      const count = ruleIds.filter((id) => id.startsWith(group)).length;
+      return Array.from({ length: count }, (_, i) => `${group}${i + 1}`);
+    });
+    expect(ruleIds).toEqual(expected);
+    expect(new Set(groups).size).toBe(groups.length);
+    expect(ruleIds.length).toBeGreaterThan(80);
+  });
+
+  it('says each rule in one sentence', () => {
+    for (const line of spec.split('\n').filter((text) => text.startsWith('- **'))) {
+      expect(line, line).toMatch(/^- \*\*[A-Z]{2}\d+\*\* [^\s].*\.$/);
+      expect(line.slice(0, -1), line).not.toMatch(/\. [A-Z]/);
+    }
+  });
+
+  it('has every rule that a test title cites', () => {
+    const unknown = [...cited].filter(([id]) => !ruleIds.includes(id)).map(([id, file]) => `${id} in test/${file}`);
+    expect(unknown).toEqual([]);
+  });
+
+  it('has no rule without a test, but for those that notYetTested names', () => {
+    expect(ruleIds.filter((id) => !cited.has(id) && !notYetTested.includes(id))).toEqual([]);
+  });
+
+  it('notYetTested names only rules that exist and that no test cites: take the others out', () => {
+    expect(notYetTested.filter((id) => cited.has(id) || !ruleIds.includes(id))).toEqual([]);
+  });
+});
