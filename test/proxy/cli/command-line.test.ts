@@ -79,12 +79,7 @@ describe('commands that read a store', () => {
     const record = (more: Parameters<typeof encodeRecord>[0]): Buffer => encodeRecord(more, { boot: 'aaaaaa' });
     const records = [
       record({ type: 'session_created', time: TIME, payload: '{}' }),
-      record({
-        type: 'turn_started',
-        time: TIME,
-        turnId: 't1',
-        payload: '{"prompt": [\n{"type":"text","text":"hé"}]}',
-      }),
+      record({ type: 'turn_started', time: TIME, turnId: 't1', payload: PROMPT }),
       record({ type: 'update', time: TIME, turnId: 't1', toolCallId: encodeWire('c"é'), payload: NUMBERS }),
       record({ type: 'turn_ended', time: TIME, turnId: 't1', synthetic: true, payload: '{"outcome":"interrupted"}' }),
     ];
