@@ -5,8 +5,6 @@ import { sessionRow } from '../support/session-row.ts';
 
 export interface LogUnderTest {
   open(): Promise<EventLog>;
-  /** Removes what `open` made. */
-  clean(): void;
   /** False when a log cannot be opened a second time with what the first wrote. */
   readonly durable: boolean;
 }
@@ -43,7 +41,6 @@ export function eventLogContract(name: string, make: () => LogUnderTest): void {
     });
     afterEach(async () => {
       await log.close();
-      under.clean();
     });
 
     it('is empty when it is new', () => {

@@ -5,7 +5,6 @@ import { sessionRow } from '../support/session-row.ts';
 
 eventLogContract('memory', () => ({
   open: () => Promise.resolve(new MemoryEventLog()),
-  clean: () => undefined,
   durable: false,
 }));
 

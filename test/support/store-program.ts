@@ -1,0 +1,51 @@
+/**
+ * A process that has a store, for tests that need a second one or kill it.
+ *
+ *   store-program.js lock DIR             takes the lock; one line of JSON, `"locked"` or `{"held":{"pid":1}}`
+ *   store-program.js append DIR SESSIONS  opens the log, prints `{"ready":[heads]}`, then appends for ever in groups and
+ *                                         prints `[num, seq]` for the last record of each session once it is committed
+ *
+ * Both hold what they have until their stdin ends.
+ */
+import { encodeRecord } from '../../storage/event-codec.ts';
+import { openLmdbEventLog } from '../../storage/lmdb-event-log.ts';
+import { acquireStoreLock, prepareStoreDir } from '../../storage/store-lock.ts';
+import { sessionRow } from './session-row.ts';
+
+function print(value: unknown): void {
+  process.stdout.write(`${JSON.stringify(value)}\n`);
+}
+
+/** The payload of an event says which one it is, so that a reader can tell that it is the right one. */
+function record(num: number, seq: number): Buffer {
+  const payload = JSON.stringify({ num, seq, filler: 'x'.repeat((seq * 37) % 3000) });
+  return encodeRecord({ type: 'update', time: seq, payload }, { boot: 'boot01' });
+}
+
+async function append(dir: string, sessions: number): Promise<void> {
+  const log = await openLmdbEventLog(dir, { minFreeBytes: 0, ballastBytes: 1024 });
+  const nums = Array.from({ length: sessions }, (_, i) => i + 1);
+  print({ ready: nums.map((num) => log.lastSeq(num)) });
+  for (let round = 1; ; round++) {
+    const appends = nums.map((num) => {
+      const firstSeq = log.lastSeq(num) + 1;
+      const count = 1 + ((round * num) % 7);
+      return { num, firstSeq, records: Array.from({ length: count }, (_, i) => record(num, firstSeq + i)) };
+    });
+    const rows = nums.map((num) => sessionRow(num, { updatedAt: log.lastSeq(num) }));
+    const outcome = await log.commit({ appends, rows });
+    if (outcome.outcome !== 'committed') throw new Error(JSON.stringify(outcome));
+    for (const num of nums) print([num, log.lastSeq(num)]);
+  }
+}
+
+async function lock(dir: string): Promise<void> {
+  const result = await acquireStoreLock(prepareStoreDir(dir));
+  print('lock' in result ? 'locked' : result);
+  // Its socket does not keep a process alive.
+  process.stdin.resume();
+}
+
+const [mode, dir = '', sessions = '1'] = process.argv.slice(2);
+process.stdin.on('end', () => process.exit(0));
+await (mode === 'append' ? append(dir, Number(sessions)) : lock(dir));
