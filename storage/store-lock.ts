@@ -26,6 +26,7 @@ const SOCKET_NAME = /^lock-([1-9]\d{0,8})\.sock$/;
 const LONGEST_NAME_BYTES = 'lock-999999999.sock'.length;
 const ANSWER_MS = 2000;
 const ATTEMPTS = 200;
+const MEETINGS = 10;
 
 export interface StoreLock {
   /** Why the store is not ours any more, undefined while it is. One `stat`; cheap enough for every commit. */
@@ -176,6 +177,7 @@ function closeServer(server: Server): Promise<void> {
 }
 
 async function takeSocket(dir: string): Promise<{ readonly server: Server } | { readonly pid: number }> {
+  let met = 0;
   for (let attempt = 0; attempt < ATTEMPTS; attempt++) {
     const highest = socketNumbers(dir).at(-1) ?? 0;
     if (highest > 0) {
@@ -187,7 +189,7 @@ async function takeSocket(dir: string): Promise<{ readonly server: Server } | { 
     const server = await bind(join(dir, socketName(mine)));
     if (!server) continue;
     const rival = await rivalOf(dir, mine);
-    if (rival === undefined) {
+    if (rival === 'none') {
       for (const number of socketNumbers(dir)) {
         if (number < mine) rmSync(join(dir, socketName(number)), { force: true });
       }
@@ -195,18 +197,22 @@ async function takeSocket(dir: string): Promise<{ readonly server: Server } | { 
       return { server };
     }
     await closeServer(server);
+    // A lower one that stays is no rival, it is the owner; a rival above it died halfway.
+    if (rival !== 'higher' && ++met >= MEETINGS) return rival;
     await new Promise((resolve) => setTimeout(resolve, Math.random() * 20));
   }
   throw new Error(`the lock of ${dir} could not be settled in ${ATTEMPTS} attempts`);
 }
 
-/** After binding `mine`: the number of another claim that counts, undefined when there is none. */
-async function rivalOf(dir: string, mine: number): Promise<number | undefined> {
-  for (const number of socketNumbers(dir)) {
-    if (number > mine) return number;
-    if (number < mine && 'pid' in (await ask(join(dir, socketName(number))))) return number;
+/** After binding `mine`: is there another claim that counts? */
+async function rivalOf(dir: string, mine: number): Promise<'none' | 'higher' | { readonly pid: number }> {
+  const others = socketNumbers(dir).filter((number) => number !== mine);
+  if (others.some((number) => number > mine)) return 'higher';
+  for (const number of others) {
+    const answer = await ask(join(dir, socketName(number)));
+    if ('pid' in answer) return answer;
   }
-  return undefined;
+  return 'none';
 }
 
 interface Owner {

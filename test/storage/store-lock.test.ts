@@ -1,4 +1,14 @@
-import { lstatSync, mkdirSync, readdirSync, readFileSync, statSync, symlinkSync, writeFileSync } from 'node:fs';
+import {
+  lstatSync,
+  mkdirSync,
+  readdirSync,
+  readFileSync,
+  renameSync,
+  statSync,
+  symlinkSync,
+  writeFileSync,
+} from 'node:fs';
+import { createServer } from 'node:net';
 import { join } from 'node:path';
 import { describe, expect, it } from 'vitest';
 import { acquireStoreLock, prepareStoreDir, storeOwner, type StoreLock } from '../../storage/store-lock.ts';
@@ -41,18 +51,36 @@ describe('store lock', () => {
   it('goes to exactly one of many that start at the same instant over a dead owner', async () => {
     const scope = testScope();
     const dir = tempDir(scope);
-    for (let round = 0; round < 5; round++) {
+    for (let round = 0; round < 3; round++) {
       const dead = startStoreProcess(scope, ['lock', dir]);
       expect(await dead.first()).toBe('locked');
       await dead.kill();
-      const rivals = Array.from({ length: 6 }, () => startStoreProcess(scope, ['lock', dir]));
-      const mine = Array.from({ length: 6 }, () => acquireStoreLock(dir));
+      const rivals = Array.from({ length: 2 }, () => startStoreProcess(scope, ['lock', dir]));
+      const mine = Array.from({ length: 8 }, () => acquireStoreLock(dir));
       const said = await Promise.all(rivals.map((rival) => rival.first()));
       const got = (await Promise.all(mine)).flatMap((result) => ('lock' in result ? [result.lock] : []));
       expect(said.filter((line) => line === 'locked').length + got.length).toBe(1);
       await Promise.all(rivals.map((rival) => rival.kill()));
       await Promise.all(got.map((lock) => lock.release()));
     }
+  });
+
+  it('stays with its owner when a rival has died halfway through taking it', async () => {
+    const scope = testScope();
+    const dir = tempDir(scope);
+    const rival = startStoreProcess(scope, ['lock', dir]);
+    await rival.first();
+    await rival.kill();
+    renameSync(join(dir, 'lock-1.sock'), join(dir, 'lock-7.sock'));
+    const server = createServer((socket) => socket.end('{"pid":4321}\n'));
+    scope.defer(() => server.close());
+    await new Promise<void>((resolve) => server.listen(join(dir, 'lock-2.sock'), resolve));
+    expect(await acquireStoreLock(dir)).toEqual({ held: { pid: 4321 } });
+    expect(
+      readdirSync(dir)
+        .filter((name) => name.startsWith('lock'))
+        .toSorted(),
+    ).toEqual(['lock-2.sock', 'lock-7.sock']);
   });
 
   it('is lost when the owner record names somebody else or is gone', async () => {

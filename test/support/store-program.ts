@@ -8,7 +8,6 @@
  * Both hold what they have until their stdin ends.
  */
 import { encodeRecord } from '../../storage/event-codec.ts';
-import { openLmdbEventLog } from '../../storage/lmdb-event-log.ts';
 import { acquireStoreLock, prepareStoreDir } from '../../storage/store-lock.ts';
 import { sessionRow } from './session-row.ts';
 
@@ -23,6 +22,8 @@ function record(num: number, seq: number): Buffer {
 }
 
 async function append(dir: string, sessions: number): Promise<void> {
+  // Loaded here: the rivals for a lock should be quick.
+  const { openLmdbEventLog } = await import('../../storage/lmdb-event-log.ts');
   const log = await openLmdbEventLog(dir, { minFreeBytes: 0, ballastBytes: 1024 });
   const nums = Array.from({ length: sessions }, (_, i) => i + 1);
   print({ ready: nums.map((num) => log.lastSeq(num)) });
