@@ -46,7 +46,11 @@ export class RawClient {
   readonly handlers = new Map<string, ClientHandler>();
   /** The newest eventId of each session. */
   readonly cursors = new Map<string, string>();
+  /** The text of the agent's messages in each session, joined as it came. */
+  readonly texts = new Map<string, string>();
   closed: Closed | undefined;
+  /** Called with each message right after it was kept. */
+  onReceived: ((received: Received) => void) | undefined;
   readonly #asked = new Map<number | string | null, string>();
   #transport: RawTransport | undefined;
   #nextId = 0;
@@ -92,6 +96,13 @@ export class RawClient {
     const session = at(message, 'params', 'sessionId') ?? at(message, 'result', 'sessionId') ?? asked;
     const eventId = eventIdOf(message);
     if (typeof session === 'string' && eventId !== undefined) this.cursors.set(session, eventId);
+    const update = updateOf(message);
+    if (update?.['sessionUpdate'] === 'agent_message_chunk') {
+      const text = at(update, 'content', 'text');
+      const key = String(at(message, 'params', 'sessionId'));
+      if (typeof text === 'string') this.texts.set(key, (this.texts.get(key) ?? '') + text);
+    }
+    this.onReceived?.(received);
     this.#wake();
     const handler = isRequest(message) ? this.handlers.get(message.method ?? '') : undefined;
     if (handler) void this.#answer(handler, received);
@@ -235,6 +246,7 @@ export class RawClient {
 
   /** All text of the agent's messages in a session, joined. */
   agentText(sessionId?: string, from = 0): string {
+    if (sessionId !== undefined && from === 0) return this.texts.get(sessionId) ?? '';
     return this.updates(sessionId, from)
       .map(({ message }) => updateOf(message))
       .filter((update) => update?.['sessionUpdate'] === 'agent_message_chunk')

@@ -44,6 +44,9 @@ export class RecordedAgent {
   /** Sessions with a cancel that no step has taken. */
   readonly #cancelled: string[] = [];
   #waiting: (() => void)[] = [];
+  #advancing = false;
+  /** Pause after each message, so that readers see them one by one instead of merged. */
+  paceMs = 0;
 
   private constructor(life: RecordedLife, agent: ScriptedAgent) {
     this.agent = agent;
@@ -72,7 +75,7 @@ export class RecordedAgent {
     if (isResponse(message)) this.#answered.add(message.id);
     else if (message.method === 'session/cancel') this.#cancelled.push(String(at(message, 'params', 'sessionId')));
     else if (isRequest(message)) this.#start(message, process);
-    this.#advance(process);
+    void this.#advance(process);
     return true;
   }
 
@@ -104,14 +107,18 @@ export class RecordedAgent {
   }
 
   /** Does every step that can be done now, in recorded order over all running exchanges. */
-  #advance(process: AgentLife): void {
+  async #advance(process: AgentLife): Promise<void> {
+    if (this.#advancing) return;
+    this.#advancing = true;
     for (let next = this.#next(); next; next = this.#next()) {
       const step = next.exchange.steps[next.at++] as Step;
       if (step.kind === 'emit') this.#emit(step, next, process);
       if (next.at >= next.exchange.steps.length && next.exchange.responseAt !== undefined) {
         this.#running.splice(this.#running.indexOf(next), 1);
       }
+      if (this.paceMs > 0 && step.kind === 'emit') await new Promise((resolve) => setTimeout(resolve, this.paceMs));
     }
+    this.#advancing = false;
     for (const stuck of this.#running.filter((entry) => entry.at >= entry.exchange.steps.length)) {
       // Never answered in the recording: a cancel ends it, as the protocol says.
       const wasCancelled = stuck.exchange.steps.some(({ kind }) => kind === 'cancel');

@@ -9,7 +9,10 @@ import { ROOT } from './scripted-agent.ts';
 import { tempDir } from './temp-dir.ts';
 import { waitFor, within } from './wait-for.ts';
 
-export const SIDECAR_PROGRAM = join(ROOT, 'dist/bin/acp-sidecar.js');
+const manifest = JSON.parse(readFileSync(join(ROOT, 'package.json'), 'utf8')) as { bin: Record<string, string> };
+
+/** The program that the package installs. */
+export const SIDECAR_PROGRAM = join(ROOT, manifest.bin['acp-sidecar'] ?? 'no bin in package.json');
 
 export interface SidecarOptions {
   readonly agent: readonly string[];

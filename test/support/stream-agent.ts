@@ -5,24 +5,7 @@
  * completion after each `toolEvery` chunks. With `everyMs` it pauses after each batch.
  */
 import { randomUUID } from 'node:crypto';
-
-export interface StreamOrder {
-  readonly label: string;
-  readonly chunks: number;
-  /** 0 or absent: no tool calls. */
-  readonly toolEvery?: number;
-  /** Chunks written at once. */
-  readonly batch?: number;
-  /** Pause between batches, in milliseconds. 0: as fast as the pipe takes it. */
-  readonly everyMs?: number;
-}
-
-/** The text that an order makes, whole. */
-export function streamText(order: StreamOrder): string {
-  let text = '';
-  for (let i = 0; i < order.chunks; i++) text += `${order.label}${i};`;
-  return text;
-}
+import type { StreamOrder } from './stream-order.ts';
 
 interface Request {
   id?: unknown;
