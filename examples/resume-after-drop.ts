@@ -18,7 +18,7 @@ const CUT_AFTER_CHARACTERS = Math.floor(ANSWER.length * 0.35);
 const AWAY_MS = 1500;
 const LIMIT_MS = 30_000;
 
-const colors = process.stdout.isTTY === true && process.env['NO_COLOR'] === undefined;
+const colors = process.stdout.isTTY && process.env['NO_COLOR'] === undefined;
 const paint = (code: number, text: string): string => (colors ? `\u001b[${code}m${text}\u001b[0m` : text);
 const CYAN = 36;
 const GREEN = 32;
