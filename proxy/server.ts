@@ -1,6 +1,238 @@
+/**
+ * `serve`: puts the house together and runs it until a signal or a failure.
+ *
+ *   agent process -> AgentLink -> Registry -> Session -> Order -> GroupCommit -> LMDB
+ *                                                 |
+ *   clients <- Outbox <- pump <- Connection <-----+
+ */
+import { randomBytes, randomUUID } from 'node:crypto';
+import { readFileSync } from 'node:fs';
+import { GroupCommit } from '../storage/group-commit.ts';
+import { openLmdbEventLog } from '../storage/lmdb-event-log.ts';
+import { StoreOpenError } from '../storage/store-error.ts';
+import type { EventLog } from '../storage/event-log.ts';
+import { AgentEvents } from './agent/agent-events.ts';
+import { AgentHost } from './agent/agent-host.ts';
+import { bindSession } from './agent/binding.ts';
+import { endLeftoverAgents } from './agent/leftover-agents.ts';
+import { exitCode } from './cli/exit-code.ts';
 import type { Config } from './config.ts';
+import type { House } from './house.ts';
+import { type Logger, createLogger } from './log.ts';
+import { Registry } from './registry.ts';
+import type { Session, SessionHost } from './session/session.ts';
+import { type AccessRule, parseTokenFile } from './transport/access.ts';
+import { type Listener, listen } from './transport/listen.ts';
+import { createWebSocketServer } from './transport/websocket.ts';
+
+const BOOT_BYTES = 4;
+const AGENT_GRACE_MS = 2000;
+/** Uncommitted bytes over all sessions from which the agent's stdout is not read. */
+const UNCOMMITTED_HIGH = 512 * 1024;
 
 /** Runs until a signal or a failure; resolves to the exit code. */
-export async function runServe(_config: Config, _agent: { command: string; args: string[] }): Promise<number> {
-  throw new Error('not built yet');
+export async function runServe(config: Config, agent: { command: string; args: string[] }): Promise<number> {
+  const logger = createLogger(config.logLevel);
+  const rule = accessRule(config);
+  let log: EventLog;
+  try {
+    log = await openLmdbEventLog(config.storeDir);
+  } catch (error) {
+    return storeFailure(error);
+  }
+  return new Server(config, agent, logger, log, rule).run();
+}
+
+function storeFailure(error: unknown): number {
+  if (!(error instanceof StoreOpenError)) throw error;
+  process.stderr.write(`acp-sidecar: ${error.message}\n`);
+  return exitCode(error.kind === 'held' ? 'store_in_use' : 'store_failed');
+}
+
+function accessRule(config: Config): AccessRule {
+  const tokens = config.tokenFile === undefined ? undefined : parseTokenFile(readFileSync(config.tokenFile, 'utf8'));
+  return {
+    tokens,
+    allowOrigins: config.allowOrigins,
+    loopbackHostsOnly: tokens === undefined && !config.insecurePlaintext,
+  };
+}
+
+class Server {
+  readonly #config: Config;
+  readonly #logger: Logger;
+  readonly #log: EventLog;
+  readonly #house: House;
+  readonly #agentHost: AgentHost;
+  readonly #registry: Registry;
+  readonly #commit: GroupCommit;
+  readonly #rule: AccessRule;
+  readonly #dirty = new Set<Session>();
+  readonly #listeners: Listener[] = [];
+  #ticking = false;
+  #paused = false;
+  #finish: (code: number) => void = () => undefined;
+
+  constructor(
+    config: Config,
+    agent: { command: string; args: string[] },
+    logger: Logger,
+    log: EventLog,
+    rule: AccessRule,
+  ) {
+    this.#config = config;
+    this.#logger = logger;
+    this.#log = log;
+    this.#rule = rule;
+    const boot = bootId();
+    const now = Date.now;
+    const sessionHost: SessionHost = {
+      log,
+      boot,
+      config,
+      logger,
+      now,
+      newId: randomUUID,
+      touched: (session) => this.#touched(session),
+      bind: (session) => this.#bind(session),
+      stalled: (session, message) => logger.warn({ sessionId: session.sessionId, message }, 'commits stalled'),
+      damaged: (session, error) => {
+        session.damage = error;
+        logger.error({ sessionId: session.sessionId, error: error.message }, 'log damaged');
+      },
+    };
+    this.#registry = new Registry(sessionHost);
+    const connections = new Set<House['connections'] extends Set<infer T> ? T : never>();
+    const events = new AgentEvents({ registry: this.#registry, connections, logger, link: () => this.#agentHost.link });
+    this.#agentHost = new AgentHost({
+      ...agent,
+      config,
+      logger,
+      now,
+      handler: events,
+      exited: (message) => this.#registry.agentExited(message),
+    });
+    this.#commit = new GroupCommit(log, { onFailed: (message) => this.#storeFailed(message) });
+    const { log: eventLog } = sessionHost;
+    this.#house = {
+      config,
+      logger,
+      log: eventLog,
+      boot,
+      agentHost: this.#agentHost,
+      registry: this.#registry,
+      connections,
+      newId: randomUUID,
+      now,
+      mcpServers: new Map(),
+      draining: false,
+    };
+  }
+
+  async run(): Promise<number> {
+    const finished = new Promise<number>((resolve) => {
+      this.#finish = resolve;
+    });
+    await endLeftoverAgents(`${this.#config.storeDir}/agents`, this.#logger, AGENT_GRACE_MS);
+    const started = await this.#agentHost.start();
+    if (started.outcome === 'failed') {
+      process.stderr.write(`acp-sidecar: ${started.message}\n`);
+      await this.#log.close();
+      return exitCode('agent_failed');
+    }
+    const webSockets = createWebSocketServer(this.#config.maxMessageBytes);
+    for (const address of this.#config.listen) {
+      this.#listeners.push(await listen(address, this.#house, webSockets, this.#rule));
+    }
+    for (const signal of ['SIGTERM', 'SIGINT', 'SIGHUP'] as const) process.once(signal, () => void this.#drain());
+    const endpoints = this.#listeners.map(({ endpoint }) => endpoint);
+    const ready = { event: 'ready', endpoints, store: this.#config.storeDir, pid: process.pid };
+    process.stdout.write(`${JSON.stringify(ready)}\n`);
+    return finished;
+  }
+
+  /** Coalesces what happens in one tick: one commit, then one write per client. */
+  #touched(session: Session): void {
+    this.#dirty.add(session);
+    if (this.#ticking) return;
+    this.#ticking = true;
+    process.nextTick(this.#tick);
+  }
+
+  readonly #tick = (): void => {
+    this.#ticking = false;
+    const sessions = [...this.#dirty];
+    this.#dirty.clear();
+    let uncommitted = 0;
+    for (const session of sessions) {
+      if (session.order.pending || session.order.peekRow()) this.#commit.offer(session.order);
+      for (const client of session.clients.keys()) client.kick();
+      uncommitted += session.order.queuedBytes;
+    }
+    if (uncommitted > UNCOMMITTED_HIGH && !this.#paused) {
+      this.#paused = true;
+      this.#agentHost.pauseReading();
+    } else if (this.#paused && uncommitted < UNCOMMITTED_HIGH / 2) {
+      this.#paused = false;
+      this.#agentHost.resumeReading();
+    }
+  };
+
+  #bind(session: Session): ReturnType<SessionHost['bind']> {
+    const { link } = this.#agentHost;
+    if (link && session.agentSessionId !== undefined) {
+      return { outcome: 'bound', agent: link, agentSessionId: session.agentSessionId };
+    }
+    session.binding ??= bindSession(
+      {
+        agentHost: this.#agentHost,
+        route: (id, to) => this.#registry.route(id, to),
+        unroute: (id) => this.#registry.unroute(id),
+        mcpServers: ({ sessionId }) => this.#house.mcpServers.get(sessionId) ?? '[]',
+      },
+      session,
+    ).finally(() => {
+      session.binding = undefined;
+    });
+    return session.binding;
+  }
+
+  /** SIGTERM: no new prompts, running turns may end, then everything is closed in order. */
+  async #drain(): Promise<void> {
+    if (this.#house.draining) return;
+    this.#house.draining = true;
+    const deadline = Date.now() + this.#config.drainMs;
+    const running = (): Session[] => [...this.#registry.open()].filter((session) => session.turns.current);
+    for (const session of this.#registry.open()) session.turns.stopQueued('the sidecar is stopping');
+    while (running().length > 0 && Date.now() < deadline) await delay(20);
+    for (const session of running()) session.turns.cancel();
+    const grace = Date.now() + AGENT_GRACE_MS;
+    while (running().length > 0 && Date.now() < grace) await delay(20);
+    await Promise.all(this.#listeners.map((listener) => Promise.race([listener.close(), delay(0)])));
+    await this.#agentHost.stop(AGENT_GRACE_MS);
+    for (const session of this.#registry.open()) session.approvals.interruptAll('the sidecar is stopping');
+    await delay(0);
+    await Promise.race([this.#commit.idle(), delay(AGENT_GRACE_MS)]);
+    for (const connection of this.#house.connections) connection.transport.close(1012, 'restarting');
+    await delay(50);
+    this.#registry.close();
+    await this.#log.close();
+    this.#finish(exitCode('ok'));
+  }
+
+  /** The store must not be used any more: everybody is told to come back, the supervisor starts us again. */
+  #storeFailed(message: string): void {
+    this.#logger.error({ message }, 'the store failed; this process writes no more');
+    for (const connection of this.#house.connections) connection.transport.close(1012, 'store failed');
+    void this.#agentHost.stop(AGENT_GRACE_MS).finally(() => this.#finish(exitCode('store_failed')));
+  }
+}
+
+/** 6 characters, new for each process. */
+function bootId(): string {
+  return (randomBytes(BOOT_BYTES).readUInt32BE() % 36 ** 6).toString(36).padStart(6, '0');
+}
+
+function delay(ms: number): Promise<void> {
+  return new Promise((resolve) => setTimeout(resolve, ms));
 }

@@ -3,19 +3,27 @@
  *
  *   working --(ENOSPC)--> ballast freed, same batch once more --(ENOSPC)--> not_committed, working
  *   working --(any other error, or no end in time)--> failed for ever
+ *
+ * LMDB calls a write that the disk took only in part (it became full in the middle) an I/O error, so EIO on a disk that
+ * is full now counts as ENOSPC. Were it a real one, no harm is done: the transaction is aborted either way, and if LMDB
+ * has panicked the next commit runs into the time limit.
  */
 import type { CommitOutcome } from './event-log.ts';
 import type { Ballast } from './store-space.ts';
 
+const EIO = 5;
 const ENOSPC = 28;
 const COMMITTED: CommitOutcome = { outcome: 'committed' };
 
+/** What a full disk is met with. */
+export type Reserve = Pick<Ballast, 'giveUp' | 'diskIsFull'>;
+
 export class FailStop {
-  readonly #ballast: Ballast;
+  readonly #ballast: Reserve;
   readonly #timeoutMs: number;
   #failed: CommitOutcome | undefined;
 
-  constructor(ballast: Ballast, timeoutMs: number) {
+  constructor(ballast: Reserve, timeoutMs: number) {
     this.#ballast = ballast;
     this.#timeoutMs = timeoutMs;
   }
@@ -55,7 +63,8 @@ export class FailStop {
       const message = cause instanceof Error ? cause.message : String(cause);
       // It may have been given up in the meantime.
       if (this.#failed) return this.#failed;
-      if (errorCode(cause) !== ENOSPC) return this.fail(message);
+      const code = errorCode(cause);
+      if (code !== ENOSPC && !(code === EIO && this.#ballast.diskIsFull())) return this.fail(message);
       if (!this.#ballast.giveUp()) return { outcome: 'not_committed', cause: 'no_space', message };
     }
   }

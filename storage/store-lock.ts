@@ -241,8 +241,13 @@ function ownStore(dir: string, place: SocketPlace, server: Server): StoreLock {
   const path = ownerPath(dir);
   const unfinished = `${path}.${process.pid}`;
   const record = { pid: process.pid, token, sockets: place.dir.startsWith('/proc/') ? dir : place.dir };
-  writeFileSync(unfinished, `${JSON.stringify(record)}\n`, { mode: 0o600 });
-  renameSync(unfinished, path);
+  try {
+    writeFileSync(unfinished, `${JSON.stringify(record)}\n`, { mode: 0o600 });
+    renameSync(unfinished, path);
+  } catch (error) {
+    rmSync(unfinished, { force: true });
+    throw error;
+  }
   let known = statSync(path);
   return {
     lost() {

@@ -11,6 +11,7 @@ import { StoreOpenError } from './store-error.ts';
 export const MIN_FREE_BYTES = 64 * 1024 * 1024;
 export const BALLAST_BYTES = 16 * 1024 * 1024;
 const CHECK_EVERY_MS = 1000;
+const FULL_BYTES = 1024 * 1024;
 
 /** Bytes that may still be written under `dir`. */
 export function freeBytes(dir: string): number {
@@ -70,6 +71,15 @@ export class Ballast {
   /** True from the first ENOSPC until there was room for the ballast again. */
   get given(): boolean {
     return this.#timer !== undefined;
+  }
+
+  /** Is there as good as nothing left? */
+  diskIsFull(): boolean {
+    try {
+      return freeBytes(this.#dir) < FULL_BYTES;
+    } catch {
+      return false;
+    }
   }
 
   /** Frees the ballast and looks for room from now on. Returns whether that freed anything. */

@@ -9,6 +9,8 @@ export interface Owed extends Position {
   /** `answer`: the response of a request, never given up. `card`: asks for an approval. `passing`: transient. */
   readonly what: 'answer' | 'card' | 'passing';
   readonly wire: string;
+  /** Of a card: the id of the request to the client. */
+  readonly requestId?: string;
 }
 
 /** What an attachment's client can and may see. */
@@ -61,6 +63,13 @@ export class Attachment {
     let at = this.#owed.length;
     while (at > 0 && comparePositions(this.#owed[at - 1] as Owed, owed) > 0) at--;
     this.#owed.splice(at, 0, owed);
+  }
+
+  /** Takes back a card: one that was not sent yet is dropped, else the client is told. */
+  withdrawCard(requestId: string, withdrawal: Owed): void {
+    const at = this.#owed.findIndex((owed) => owed.what === 'card' && owed.requestId === requestId);
+    if (at >= 0) this.#owed.splice(at, 1);
+    else this.owe(withdrawal);
   }
 
   /** Starts the view anew at a position: answers stay owed, everything else is asked or shown again. */

@@ -93,6 +93,11 @@ export class Order implements AppendSource {
     return this.#stalled;
   }
 
+  /** The seq that the last event behind `append` gets, unless something before it is refused. */
+  get lastSeq(): number {
+    return this.#head + this.#items.length;
+  }
+
   /** True when nothing waits and no run is open. */
   get quiet(): boolean {
     return this.#items.length === 0 && this.#run === undefined;
@@ -221,6 +226,15 @@ export class Order implements AppendSource {
     }
     this.#publishFrontNotes();
     this.#options.touched();
+  }
+
+  /** Gives up everything that waits: the session was never made. */
+  discard(): void {
+    this.close();
+    this.#items = [];
+    this.#run = undefined;
+    this.#row = undefined;
+    this.#queuedBytes = 0;
   }
 
   close(): void {

@@ -6,7 +6,7 @@ import { EVENT_TYPES } from '../../protocol/event.ts';
 import { blockId, settledId } from '../../protocol/event-id.ts';
 import { notificationText } from '../../protocol/json-rpc.ts';
 import { UPDATE_KINDS } from '../../protocol/v1/update-kinds.ts';
-import { items, parseWire, stringifyWire, valueAt } from '../../protocol/wire-text.ts';
+import { decodeWire, items, parseWire, stringifyWire, valueAt } from '../../protocol/wire-text.ts';
 import type { StoredEvent } from '../../storage/event-codec.ts';
 import type { Attachment } from './attachment.ts';
 import { envelopeHead, envelopeTail } from './envelope.ts';
@@ -38,10 +38,11 @@ export function renderUpdate(
   eventId: string,
   isReplay: boolean,
   sidecar: boolean,
+  transient = false,
 ): string {
-  const head = event.childSessionId === undefined ? envelope.head : envelopeHead(event.childSessionId);
+  const head = event.childSessionId === undefined ? envelope.head : envelopeHead(decodeWire(event.childSessionId));
   const { meta, paramsRest, envelopeRest } = event;
-  const members = sidecar ? sidecarMembers(event) : '';
+  const members = sidecar ? sidecarMembers(event) + (transient ? ',"transient":true' : '') : '';
   return head + update + envelopeTail({ eventId, isReplay, sidecar: members, meta, paramsRest, envelopeRest });
 }
 

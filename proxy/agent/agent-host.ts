@@ -1,0 +1,244 @@
+/**
+ * The agent's life: one process for all sessions, started with the sidecar, initialised with the first controller,
+ * started again by the next request that needs it.
+ *
+ *   absent -> starting -> running -> (initialize answered) ready
+ *     ^                      |
+ *     +------- exited -------+   sessions are told, clients stay
+ */
+import { rpcError, type RpcError } from '../../protocol/error.ts';
+import { errorText, isObject, type JsonObject } from '../../protocol/json-rpc.ts';
+import { memberAt, parseWire, setValue, splice, stringifyWire } from '../../protocol/wire-text.ts';
+import type { Config } from '../config.ts';
+import type { Logger } from '../log.ts';
+import type { AgentAnswer } from '../session/agent-port.ts';
+import { withoutSidecarMeta } from '../session/sidecar-meta.ts';
+import { type AgentHandler, AgentLink } from './agent-link.ts';
+import { type AgentExit, AgentProcess, type StartOutcome } from './agent-process.ts';
+import { readStoredAnswer, writeStoredAnswer } from './stored-answer.ts';
+
+export interface AgentHostOptions {
+  readonly command: string;
+  readonly args: readonly string[];
+  readonly config: Config;
+  readonly logger: Logger;
+  readonly now: () => number;
+  readonly handler: AgentHandler;
+  /** The process is gone and all that it wrote has been handled. */
+  readonly exited: (message: string, exit: AgentExit) => void;
+}
+
+export type Ready =
+  | { readonly outcome: 'ready'; readonly link: AgentLink; readonly capabilities: JsonObject }
+  | { readonly outcome: 'unavailable'; readonly error: RpcError }
+  /** The agent answered `initialize` with an error, wire text. */
+  | { readonly outcome: 'refused'; readonly error: string };
+
+const INITIALIZE_MS = 60_000;
+const STOP_GRACE_MS = 2000;
+const FIRST_BACKOFF_MS = 250;
+const LONGEST_BACKOFF_MS = 30_000;
+/** A process that lived this long was not a failed start. */
+const STEADY_MS = 10_000;
+
+export class AgentHost {
+  readonly #options: AgentHostOptions;
+  #process: AgentProcess | undefined;
+  #link: AgentLink | undefined;
+  #starting: Promise<StartOutcome> | undefined;
+  #ready: Promise<Ready> | undefined;
+  #answer: string | undefined;
+  #initializeParams: string | undefined;
+  #authenticateParams: string | undefined;
+  #startedAt = 0;
+  #failures = 0;
+  #stopping = false;
+  #lastExit = '';
+
+  constructor(options: AgentHostOptions) {
+    this.#options = options;
+    this.#answer = readStoredAnswer(options.config.storeDir, [options.command, ...options.args]);
+  }
+
+  /** The agent's result of `initialize` from this life or an earlier one, wire text. */
+  get storedAnswer(): string | undefined {
+    return this.#answer;
+  }
+
+  get link(): AgentLink | undefined {
+    return this.#link;
+  }
+
+  get pid(): number | undefined {
+    return this.#process?.pid;
+  }
+
+  pauseReading(): void {
+    this.#process?.pause();
+  }
+
+  resumeReading(): void {
+    this.#process?.resume();
+  }
+
+  /** Runs the command, unless it runs. */
+  start(): Promise<StartOutcome> {
+    this.#starting ??= this.#spawn();
+    return this.#starting;
+  }
+
+  /** What the agent is to be initialised with; only the first word counts. @param params wire text of a client */
+  setInitializeParams(params: string): void {
+    if (this.#initializeParams !== undefined) return;
+    let text = withoutSidecarMeta(params);
+    const version = memberAt(text, ['protocolVersion']);
+    if (version) text = splice(text, [setValue(version, '1')]);
+    const forced = this.#options.config.clientCapabilities;
+    const capabilities = memberAt(text, ['clientCapabilities']);
+    if (capabilities) {
+      const own = text.slice(capabilities.valueStart, capabilities.valueEnd);
+      text = splice(text, [setValue(capabilities, forced ? stringifyWire(forced) : withoutSidecarMeta(own))]);
+    }
+    this.#initializeParams = text;
+  }
+
+  /** The last `authenticate` that the agent accepted is repeated in each new process; kept in memory only. */
+  rememberAuthenticate(params: string | undefined): void {
+    this.#authenticateParams = params;
+  }
+
+  /** A running agent that has been initialised. */
+  ready(): Promise<Ready> {
+    this.#ready ??= this.#makeReady();
+    return this.#ready;
+  }
+
+  /** Ends the process as in a crash; the next request that needs it starts it again. */
+  restart(why: string): void {
+    this.#options.logger.warn({ agentPid: this.#process?.pid, why }, 'the agent is restarted');
+    void this.#process?.stop(STOP_GRACE_MS);
+  }
+
+  async stop(graceMs: number): Promise<void> {
+    this.#stopping = true;
+    await this.#starting;
+    await this.#process?.stop(graceMs);
+  }
+
+  async #spawn(): Promise<StartOutcome> {
+    const options = this.#options;
+    const wait = this.#backoffMs();
+    if (wait > 0) await new Promise((resolve) => setTimeout(resolve, wait));
+    const link: AgentLink = new AgentLink({
+      write: (text) => this.#process?.write(text) ?? true,
+      handler: options.handler,
+      logger: options.logger,
+      maxMessageBytes: options.config.maxMessageBytes,
+      restart: (why) => this.restart(why),
+    });
+    const started = await AgentProcess.start({
+      command: options.command,
+      args: options.args,
+      log: options.logger,
+      recordDir: `${options.config.storeDir}/agents`,
+      onData: (chunk) => link.data(chunk),
+      onDrain: () => undefined,
+      onExit: (exit) => this.#exited(link, exit),
+    });
+    if (started.outcome === 'failed') {
+      this.#starting = undefined;
+      this.#failures++;
+      return started;
+    }
+    this.#process = started.agent;
+    this.#link = link;
+    this.#startedAt = options.now();
+    options.logger.info({ agentPid: started.agent.pid, command: options.command }, 'agent started');
+    return started;
+  }
+
+  #backoffMs(): number {
+    if (this.#failures === 0) return 0;
+    return Math.min(LONGEST_BACKOFF_MS, FIRST_BACKOFF_MS * 2 ** (this.#failures - 1));
+  }
+
+  #exited(link: AgentLink, exit: AgentExit): void {
+    const how = exit.signal ? `was ended by ${exit.signal}` : `exited with code ${exit.code}`;
+    const stderr = exit.stderrTail === '' ? '' : `; its last output: ${exit.stderrTail}`;
+    const message = `the agent ${how}${stderr}`;
+    this.#lastExit = message;
+    this.#failures = this.#options.now() - this.#startedAt < STEADY_MS ? this.#failures + 1 : 0;
+    this.#process = undefined;
+    this.#link = undefined;
+    this.#starting = undefined;
+    this.#ready = undefined;
+    link.close(message);
+    this.#options.exited(message, exit);
+  }
+
+  async #makeReady(): Promise<Ready> {
+    if (this.#stopping) return unavailable('the sidecar is stopping');
+    const started = await this.start();
+    if (started.outcome === 'failed') {
+      this.#ready = undefined;
+      return unavailable(started.message);
+    }
+    const link = this.#link;
+    if (!link) {
+      this.#ready = undefined;
+      return unavailable(this.#lastExit);
+    }
+    const ready = await this.#initialize(link);
+    if (ready.outcome !== 'ready') this.#ready = undefined;
+    else this.#failures = 0;
+    return ready;
+  }
+
+  async #initialize(link: AgentLink): Promise<Ready> {
+    const params = this.#initializeParams ?? '{"protocolVersion":1,"clientCapabilities":{}}';
+    const answer = await this.#ask(link, 'initialize', params, INITIALIZE_MS);
+    if (answer.outcome === 'lost') return unavailable(answer.message);
+    const { result, error, wire } = answer.message;
+    if (!result) {
+      return { outcome: 'refused', error: error ? wire.slice(error.valueStart, error.valueEnd) : 'null' };
+    }
+    const text = wire.slice(result.valueStart, result.valueEnd);
+    if (text !== this.#answer) {
+      this.#answer = text;
+      writeStoredAnswer(this.#options.config.storeDir, [this.#options.command, ...this.#options.args], text);
+    }
+    if (this.#authenticateParams !== undefined) {
+      await this.#ask(link, 'authenticate', this.#authenticateParams, INITIALIZE_MS);
+    }
+    return { outcome: 'ready', link, capabilities: capabilitiesOf(text) };
+  }
+
+  #ask(link: AgentLink, method: string, params: string, timeoutMs: number): Promise<AgentAnswer> {
+    return new Promise((resolve) => {
+      const timer = setTimeout(() => {
+        this.restart(`it did not answer ${method}`);
+        resolve({ outcome: 'lost', message: `the agent did not answer ${method} in ${timeoutMs / 1000} s` });
+      }, timeoutMs);
+      link.request(method, params, (answer) => {
+        clearTimeout(timer);
+        resolve(answer);
+      });
+    });
+  }
+}
+
+function unavailable(detail: string): Ready {
+  return { outcome: 'unavailable', error: rpcError('agent_unavailable', detail) };
+}
+
+/** `agentCapabilities` of an initialize result. */
+export function capabilitiesOf(result: string): JsonObject {
+  const value = parseWire(result);
+  const capabilities = isObject(value) ? value['agentCapabilities'] : undefined;
+  return isObject(capabilities) ? capabilities : {};
+}
+
+/** The response to a request that needed the agent when there is none. */
+export function notReadyText(id: string, ready: Exclude<Ready, { outcome: 'ready' }>): string {
+  return errorText(id, ready.outcome === 'refused' ? ready.error : stringifyWire(ready.error));
+}

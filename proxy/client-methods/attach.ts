@@ -1,0 +1,86 @@
+/**
+ * `session/load` and `session/resume`: served from the log. Load is attach and replay; resume replays only with a
+ * cursor. Order on the wire: replay, open run, pending tool progress, response, pending approvals, live.
+ */
+import type { Position } from '../../protocol/event-id.ts';
+import { type RequestMessage, isObject, notificationText, paramsOf, responseText } from '../../protocol/json-rpc.ts';
+import { currentAnswer } from '../../protocol/v1/current-answer.ts';
+import { stringifyWire } from '../../protocol/wire-text.ts';
+import { isTextBoundary, resolveCursor } from '../../storage/cursor.ts';
+import type { Connection } from '../connection.ts';
+import type { Session } from '../session/session.ts';
+import { withSidecarMeta } from '../session/sidecar-meta.ts';
+import { rememberServers } from './new-session.ts';
+import { attachAt, sessionOf } from './session-of.ts';
+
+export type ReplayReason = 'no_cursor' | 'malformed' | 'foreign' | 'ahead' | 'diverged' | 'expired';
+
+interface Start {
+  readonly mode: 'tail' | 'full' | 'none';
+  readonly position: Position;
+  readonly reason?: ReplayReason | undefined;
+}
+
+export function attachSession(connection: Connection, message: RequestMessage): void {
+  const session = sessionOf(connection, message);
+  if (!session) return;
+  rememberServers(connection, message, session);
+  const start = startOf(session, message);
+  const tip = session.order.tip;
+  const attachment = attachAt(connection, session, start.position);
+  if (start.mode === 'full') attachment.replayUntil = tip;
+  const told = { sessionId: session.sessionId, mode: start.mode, reason: start.reason };
+  if (connection.sidecar && start.mode !== 'none') {
+    const params = {
+      ...told,
+      phase: 'begin',
+      fromEventId: session.eventId(start.position),
+      toEventId: session.eventId(tip),
+    };
+    const wire = notificationText('_sidecar/replay', stringifyWire(params));
+    attachment.owe({ ...start.position, what: 'passing', wire });
+  }
+  session.owePending(attachment, tip);
+  if (connection.sidecar && start.mode !== 'none') {
+    const wire = notificationText(
+      '_sidecar/replay',
+      stringifyWire({ ...told, phase: 'end', toEventId: session.eventId(tip) }),
+    );
+    attachment.owe({ ...tip, what: 'passing', wire });
+  }
+  const sidecar = {
+    mode: start.mode,
+    reason: start.reason,
+    eventId: session.eventId(tip),
+    truncated: session.row.low > 1 && start.mode === 'full' ? true : undefined,
+    turn: session.turns.status,
+    approvals: session.approvals.pending,
+  };
+  const result = withSidecarMeta(currentAnswer(session.state), sidecar);
+  attachment.owe({ ...tip, what: 'answer', wire: responseText(message.id, result) });
+  session.approvals.oweCards(connection);
+  connection.kick();
+}
+
+/** Where the replay starts, and why there. */
+function startOf(session: Session, message: RequestMessage): Start {
+  const meta = paramsOf(message)['_meta'];
+  const outer = isObject(meta) ? meta : {};
+  const sidecar = isObject(outer['sidecar']) ? outer['sidecar'] : {};
+  const cursor = sidecar['afterEventId'] ?? outer['cursor'];
+  const { order, row } = session;
+  const beginning = { seq: row.low - 1, offset: 0 };
+  if (cursor === undefined && message.method === 'session/resume') {
+    return { mode: 'none', position: order.tip, reason: 'no_cursor' };
+  }
+  const front = order.front;
+  const openRun = front && { seq: order.head + 1, length: front.length };
+  let resolved = resolveCursor({ log: session.log, row, boot: session.boot, cursor, openRun });
+  if ('ok' in resolved && front && resolved.ok.seq === order.head && resolved.ok.offset > 0) {
+    const boundary = isTextBoundary(front.bytes, front.textStart, front.textStart + resolved.ok.offset);
+    if (!boundary) resolved = { reason: 'malformed' };
+  }
+  if ('ok' in resolved) return { mode: 'tail', position: resolved.ok };
+  if (sidecar['fallback'] === 'none') return { mode: 'none', position: order.tip, reason: resolved.reason };
+  return { mode: 'full', position: beginning, reason: resolved.reason };
+}

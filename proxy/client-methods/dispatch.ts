@@ -1,0 +1,68 @@
+/**
+ * What a client asks for, by method. A method that is not ours passes to the agent with the id rewritten; its answer
+ * comes back with the client's id, byte for byte.
+ */
+import { type NotificationMessage, type RequestMessage, paramsOf } from '../../protocol/json-rpc.ts';
+import { methodOf } from '../../protocol/methods.ts';
+import type { Connection } from '../connection.ts';
+import { authenticate } from './authenticate.ts';
+import { cancelRequest, cancelSession } from './cancel.ts';
+import { initialize } from './initialize.ts';
+import { passNotification, passRequest } from './pass.ts';
+import { promptSession } from './prompt.ts';
+import { closeSession, deleteSession } from './close.ts';
+import { listSessions } from './list.ts';
+import { attachSession } from './attach.ts';
+import { newSession } from './new-session.ts';
+import { setModeOrOption } from './set-option.ts';
+
+type RequestHandler = (connection: Connection, message: RequestMessage) => void;
+
+const REQUESTS: Readonly<Record<string, RequestHandler>> = {
+  initialize,
+  authenticate,
+  logout: authenticate,
+  'session/new': newSession,
+  'session/load': attachSession,
+  'session/resume': attachSession,
+  'session/list': listSessions,
+  'session/prompt': promptSession,
+  'session/set_mode': setModeOrOption,
+  'session/set_config_option': setModeOrOption,
+  'session/close': closeSession,
+  'session/delete': deleteSession,
+};
+
+export function receiveRequest(connection: Connection, message: RequestMessage): void {
+  const { method, id } = message;
+  if (!connection.initialized && method !== 'initialize') {
+    connection.fail(id, 'invalid_request', `send initialize before ${method}`);
+    return;
+  }
+  const spec = methodOf('client', method);
+  if (spec?.refused) {
+    connection.fail(id, 'method_not_found', `${method} is for another kind of peer`);
+    return;
+  }
+  if (connection.role === 'observer' && spec?.role !== 'observer') {
+    connection.fail(id, 'observer', method);
+    return;
+  }
+  if (spec?.scope === 'session' && typeof paramsOf(message)['sessionId'] !== 'string') {
+    connection.fail(id, 'invalid_params', `${method} needs a sessionId that is a string`);
+    return;
+  }
+  const handler = Object.hasOwn(REQUESTS, method) ? REQUESTS[method] : undefined;
+  (handler ?? passRequest)(connection, message);
+}
+
+export function receiveNotification(connection: Connection, message: NotificationMessage): void {
+  const { method } = message;
+  if (!connection.initialized) return;
+  const spec = methodOf('client', method);
+  if (method === '$/cancel_request') cancelRequest(connection, message);
+  else if (connection.role === 'observer' && spec?.role !== 'observer') {
+    connection.house.logger.warn({ method: method.slice(0, 80), clientId: connection.clientId }, 'observer: dropped');
+  } else if (method === 'session/cancel') cancelSession(connection, message);
+  else passNotification(connection, message);
+}

@@ -1,0 +1,37 @@
+/** `session/prompt`: becomes a turn of its session. */
+import { createHash } from 'node:crypto';
+import { type RequestMessage, isObject, paramsOf } from '../../protocol/json-rpc.ts';
+import { valueAt } from '../../protocol/wire-text.ts';
+import type { Connection } from '../connection.ts';
+import { withoutSidecarMeta } from '../session/sidecar-meta.ts';
+import { ensureAttached, sessionOf } from './session-of.ts';
+
+const MAX_PROMPT_ID = 256;
+
+export function promptSession(connection: Connection, message: RequestMessage): void {
+  const { prompt, _meta: meta } = paramsOf(message);
+  if (!Array.isArray(prompt) || !prompt.every(isObject)) {
+    connection.fail(message.id, 'invalid_params', 'session/prompt needs a prompt that is an array of content blocks');
+    return;
+  }
+  const sidecar = isObject(meta) && isObject(meta['sidecar']) ? meta['sidecar'] : {};
+  const { promptId } = sidecar;
+  if (
+    promptId !== undefined &&
+    !(typeof promptId === 'string' && promptId !== '' && promptId.length <= MAX_PROMPT_ID)
+  ) {
+    connection.fail(message.id, 'invalid_params', `promptId must be a string of 1 to ${MAX_PROMPT_ID} characters`);
+    return;
+  }
+  const session = sessionOf(connection, message);
+  if (!session || !message.params) return;
+  if (connection.house.draining) {
+    connection.fail(message.id, 'not_persisted', 'the sidecar is stopping; connect again');
+    return;
+  }
+  ensureAttached(connection, session);
+  const params = withoutSidecarMeta(message.wire.slice(message.params.valueStart, message.params.valueEnd));
+  const blocks = valueAt(params, ['prompt']) ?? '[]';
+  const digest = createHash('sha256').update(blocks, 'latin1').digest('base64url').slice(0, 22);
+  session.turns.prompt({ client: connection, requestId: message.id, params, prompt: blocks, promptId, digest });
+}

@@ -1,0 +1,37 @@
+/** The session that a client's message names. */
+import { type NotificationMessage, type RequestMessage, errorText, paramsOf } from '../../protocol/json-rpc.ts';
+import { stringifyWire } from '../../protocol/wire-text.ts';
+import type { Connection } from '../connection.ts';
+import type { Attachment } from '../session/attachment.ts';
+import type { Position } from '../../protocol/event-id.ts';
+import type { Session } from '../session/session.ts';
+
+/** The session, or undefined when the client has been told why not. */
+export function sessionOf(connection: Connection, message: RequestMessage | NotificationMessage): Session | undefined {
+  const { sessionId } = paramsOf(message);
+  const opened = typeof sessionId === 'string' ? connection.house.registry.get(sessionId) : undefined;
+  if (opened && 'session' in opened) return opened.session;
+  if (message.kind === 'request') {
+    if (opened) connection.send(errorText(message.id, stringifyWire(opened.error)));
+    else connection.fail(message.id, 'unknown_session', undefined, { sessionId });
+  }
+  return undefined;
+}
+
+/** Puts the connection on the session at a position. */
+export function attachAt(connection: Connection, session: Session, position: Position): Attachment {
+  const attachment = session.attach(connection, position);
+  connection.attach(session, attachment);
+  return attachment;
+}
+
+/** A request for a session that the connection is not on attaches it first, as `session/resume` without a cursor. */
+export function ensureAttached(connection: Connection, session: Session): Attachment {
+  const known = connection.sessions.get(session);
+  if (known) return known;
+  const tip = session.order.tip;
+  const attachment = attachAt(connection, session, tip);
+  session.owePending(attachment, tip);
+  session.approvals.oweCards(connection);
+  return attachment;
+}

@@ -1,0 +1,199 @@
+/**
+ * One client connection: JSON-RPC in, what its sessions owe it out.
+ *
+ *   transport --receive(wire)--> parse -> response? -> whoever asked
+ *                                      -> request / notification -> client-methods
+ *   sessions  --kick()--> pump each attachment in turns of 64 KiB -> outbox -> one write
+ */
+import { type ErrorKind, rpcError } from '../protocol/error.ts';
+import {
+  type NotificationMessage,
+  type RequestMessage,
+  type ResponseMessage,
+  errorText,
+  parseMessage,
+} from '../protocol/json-rpc.ts';
+import { member, members, stringifyWire } from '../protocol/wire-text.ts';
+import type { House } from './house.ts';
+import type { AnswerHandler, Client } from './session/client.ts';
+import type { Attachment } from './session/attachment.ts';
+import { pump } from './session/pump.ts';
+import type { Session } from './session/session.ts';
+import type { Outbox } from './transport/outbox.ts';
+import { receiveNotification, receiveRequest } from './client-methods/dispatch.ts';
+
+export interface Transport {
+  readonly outbox: Outbox;
+  /** Ends the connection with a WebSocket close code; other transports just close. */
+  close(code: number, reason: string): void;
+}
+
+/** What the transport knows of a peer: from its token, else a controller without a name. */
+export interface Identity {
+  readonly role: 'controller' | 'observer';
+  readonly name?: string | undefined;
+  readonly tokenId?: string | undefined;
+}
+
+/** An attachment's turn. */
+const TURN_BYTES = 64 * 1024;
+
+let nextConnection = 1;
+let activity = 0;
+
+export class Connection implements Client {
+  readonly id = nextConnection++;
+  readonly house: House;
+  readonly transport: Transport;
+  role: 'controller' | 'observer';
+  clientId: string | undefined;
+  name: string | undefined;
+  capabilities: unknown = {};
+  sidecar = false;
+  hidden: ReadonlySet<number> = new Set();
+  initialized = false;
+  open = true;
+  lastActive = 0;
+  /** Requests to the agent that this client waits for: the agent's id by the client's id. */
+  readonly forwarded = new Map<string, string>();
+  readonly sessions = new Map<Session, Attachment>();
+  readonly #expected = new Map<string, AnswerHandler>();
+  #nextRequest = 1;
+  #kicked = false;
+  #waiting = false;
+
+  constructor(house: House, transport: Transport, identity: Identity) {
+    this.house = house;
+    this.transport = transport;
+    this.role = identity.role;
+    this.name = identity.name;
+    house.connections.add(this);
+  }
+
+  /** A message of the client. @param wire one character a byte, valid UTF-8 */
+  receive(wire: string): void {
+    this.lastActive = ++activity;
+    const message = parseMessage(wire);
+    switch (message.kind) {
+      case 'invalid': {
+        const kind: ErrorKind = message.code === -32700 ? 'parse_error' : 'invalid_request';
+        this.send(errorText(message.id, stringifyWire(rpcError(kind, message.reason))));
+        break;
+      }
+      case 'response':
+        this.#answered(message);
+        break;
+      case 'request':
+        this.#guard(message, () => receiveRequest(this, message));
+        break;
+      case 'notification':
+        this.#guard(message, () => receiveNotification(this, message));
+        break;
+      default:
+    }
+    this.kick();
+  }
+
+  /** A message over the limit was dropped; its head tells whom to answer. */
+  oversized(head: string, bytes: number): void {
+    const list = members(head);
+    const found = member(list, 'id');
+    const id = found && member(list, 'method') ? head.slice(found.valueStart, found.valueEnd) : 'null';
+    this.send(errorText(id, stringifyWire(rpcError('message_too_large', `${bytes} bytes`))));
+    this.kick();
+  }
+
+  send(wire: string): void {
+    if (this.open) this.transport.outbox.send(wire);
+  }
+
+  fail(id: string, kind: ErrorKind, detail?: string, data?: Readonly<Record<string, unknown>>): void {
+    this.send(errorText(id, stringifyWire(rpcError(kind, detail, data))));
+  }
+
+  expect(handler: AnswerHandler): string {
+    const id = String(this.#nextRequest++);
+    this.#expected.set(id, handler);
+    return id;
+  }
+
+  forget(id: string): void {
+    this.#expected.delete(id);
+  }
+
+  /** Pumps at the end of this tick, so that all that is pending goes out in one write. */
+  kick(): void {
+    if (this.#kicked || !this.open) return;
+    this.#kicked = true;
+    process.nextTick(this.#pump);
+  }
+
+  /** The socket has drained. */
+  drained(): void {
+    this.#waiting = false;
+    this.kick();
+  }
+
+  /** The transport is gone. */
+  closed(): void {
+    if (!this.open) return;
+    this.open = false;
+    this.house.connections.delete(this);
+    for (const session of this.sessions.keys()) session.detach(this);
+    this.sessions.clear();
+    const expected = [...this.#expected.values()];
+    this.#expected.clear();
+    for (const handler of expected) handler('gone');
+  }
+
+  attach(session: Session, attachment: Attachment): void {
+    this.sessions.set(session, attachment);
+  }
+
+  detach(session: Session): void {
+    session.detach(this);
+    this.sessions.delete(session);
+  }
+
+  #answered(message: ResponseMessage): void {
+    const handler = this.#expected.get(message.id);
+    // A late answer changes nothing.
+    if (!handler) return;
+    this.#expected.delete(message.id);
+    handler(message);
+  }
+
+  #guard(message: RequestMessage | NotificationMessage, run: () => void): void {
+    try {
+      run();
+    } catch (error) {
+      this.house.logger.error(
+        { err: error, method: message.method.slice(0, 80), clientId: this.clientId },
+        'request failed',
+      );
+      if (message.kind === 'request') this.fail(message.id, 'internal');
+    }
+  }
+
+  readonly #pump = (): void => {
+    this.#kicked = false;
+    if (!this.open) return;
+    const { outbox } = this.transport;
+    let more = false;
+    if (!this.#waiting) {
+      for (const [session, attachment] of this.sessions) {
+        const pumped = pump(session, attachment, outbox, TURN_BYTES, this.#resume);
+        if (pumped === 'turn') more = true;
+        else if (pumped === 'full') {
+          more = true;
+          break;
+        }
+      }
+    } else for (const attachment of this.sessions.values()) attachment.behind = true;
+    outbox.flush();
+    if (outbox.needsDrain) this.#waiting = true;
+    else if (more) setImmediate(this.#resume);
+  };
+
+  readonly #resume = (): void => this.kick();
+}

@@ -1,0 +1,23 @@
+/** What the parts of the proxy share: made once in `server.ts`. */
+import type { EventLog } from '../storage/event-log.ts';
+import type { AgentHost } from './agent/agent-host.ts';
+import type { Config } from './config.ts';
+import type { Connection } from './connection.ts';
+import type { Logger } from './log.ts';
+import type { Registry } from './registry.ts';
+
+export interface House {
+  readonly config: Config;
+  readonly logger: Logger;
+  readonly log: EventLog;
+  readonly boot: string;
+  readonly agentHost: AgentHost;
+  readonly registry: Registry;
+  readonly connections: Set<Connection>;
+  readonly newId: () => string;
+  readonly now: () => number;
+  /** `mcpServers` of the newest new, load or resume, wire text by session id; memory only, it may hold secrets. */
+  readonly mcpServers: Map<string, string>;
+  /** True once the sidecar has been told to stop: no new prompts. */
+  draining: boolean;
+}

@@ -1,0 +1,212 @@
+/**
+ * The sessions that are open in this process: by their public id, and by the id that they have in the agent.
+ *
+ * An update for an id that no session is bound to waits while a `session/new` or `session/fork` is on its way (its
+ * response will name the session); else it belongs to the session that announced that id as its child, else to the only
+ * one with a running turn, else to the last active one.
+ */
+import { randomBytes } from 'node:crypto';
+import type { RpcError } from '../protocol/error.ts';
+import { stringifyWire } from '../protocol/wire-text.ts';
+import type { SessionRow } from '../storage/event-log.ts';
+import { recordBound } from './agent/binding.ts';
+import { foldLog } from './session/open-session.ts';
+import { type AcceptedText, type IncomingUpdate, Session, type SessionHost } from './session/session.ts';
+import { emptySessionState } from '../protocol/v1/session-state.ts';
+
+/** What `session/new` and `session/fork` tell about the session that they make. */
+export interface NewSessionFacts {
+  readonly agentSessionId: string;
+  readonly cwd: string;
+  readonly additionalDirectories?: readonly string[] | undefined;
+  readonly mcpServerNames: readonly string[];
+  /** The agent's result, wire text. */
+  readonly response: string;
+}
+
+type Opened = { readonly session: Session } | { readonly error: RpcError } | undefined;
+
+/** Updates kept for a session that the agent has not named yet. */
+const MAX_EARLY_UPDATES = 100_000;
+
+export class Registry {
+  readonly #host: SessionHost;
+  readonly #sessions = new Map<string, Session>();
+  readonly #byAgentId = new Map<string, Session>();
+  readonly #children = new Map<string, Session>();
+  readonly #early = new Map<string, IncomingUpdate[]>();
+  #creating = 0;
+
+  constructor(host: SessionHost) {
+    this.#host = host;
+  }
+
+  /** Sessions that are open now. */
+  open(): IterableIterator<Session> {
+    return this.#sessions.values();
+  }
+
+  /** An open session, or one opened from the log; undefined when there is none of this id. */
+  get(sessionId: string): Opened {
+    const session = this.#sessions.get(sessionId);
+    if (session) return session.damage ? { error: session.damage } : { session };
+    const row = this.#host.log.row(sessionId);
+    if (!row || row.tombstone) return undefined;
+    const folded = foldLog(this.#host.log, row);
+    if ('error' in folded) return folded;
+    const opened = new Session(this.#host, row, folded.state, folded.head);
+    this.#sessions.set(sessionId, opened);
+    opened.repair();
+    return { session: opened };
+  }
+
+  byAgentId(agentSessionId: string): Session | undefined {
+    return this.#byAgentId.get(agentSessionId) ?? this.#children.get(agentSessionId);
+  }
+
+  route(agentSessionId: string, session: Session): void {
+    this.#byAgentId.set(agentSessionId, session);
+  }
+
+  unroute(agentSessionId: string): void {
+    this.#byAgentId.delete(agentSessionId);
+  }
+
+  /** A request that makes a session has gone to the agent: updates for unknown ids wait. Call the result when it is answered. */
+  creating(): () => void {
+    this.#creating++;
+    return () => {
+      this.#creating--;
+      if (this.#creating > 0) return;
+      for (const [id, updates] of this.#early) {
+        this.#early.delete(id);
+        for (const update of updates) this.update(id, update);
+      }
+    };
+  }
+
+  /** Makes a session that the agent has just named. `created` runs when that is durable, `refused` on a full disk. */
+  create(facts: NewSessionFacts, created: (session: Session) => void, refused: (message: string) => void): void {
+    const { agentSessionId, cwd, additionalDirectories } = facts;
+    const now = this.#host.now();
+    const row: SessionRow = {
+      sessionId: this.#freeId(agentSessionId),
+      num: this.#host.log.nextNum(),
+      logId: newLogId(),
+      cwd,
+      ...(additionalDirectories ? { additionalDirectories } : {}),
+      createdAt: now,
+      updatedAt: now,
+      bound: [agentSessionId],
+      low: 1,
+    };
+    const session = new Session(this.#host, row, emptySessionState(), 0);
+    session.agentSessionId = agentSessionId;
+    this.#sessions.set(row.sessionId, session);
+    this.#byAgentId.set(agentSessionId, session);
+    const giveUp = (message: string): void => {
+      this.#sessions.delete(row.sessionId);
+      this.#byAgentId.delete(agentSessionId);
+      session.close();
+      session.order.discard();
+      refused(message);
+    };
+    session.setRow({});
+    const { mcpServerNames } = facts;
+    session.record(
+      {
+        type: 'session_created',
+        required: true,
+        payload: stringifyWire({ sessionId: row.sessionId, cwd, additionalDirectories, mcpServers: mcpServerNames }),
+      },
+      { refused: giveUp, settled: () => created(session) },
+    );
+    recordBound(session, agentSessionId, 'new', facts.response);
+    const early = this.#early.get(agentSessionId) ?? [];
+    this.#early.delete(agentSessionId);
+    for (const update of early) session.update(update);
+  }
+
+  /**
+   * Deletes a session: its row becomes a tombstone, so that the agent's copy is not imported again, and nobody is on it
+   * any more. `done` gets what went wrong, if anything.
+   */
+  remove(session: Session, done: (problem: string | undefined) => void): void {
+    session.setRow({ tombstone: true });
+    session.record(
+      { type: 'session_closed', payload: '{"deleted":true}' },
+      {
+        refused: (message) => {
+          session.setRow({ tombstone: false });
+          done(message);
+        },
+        settled: () => {
+          for (const client of session.clients.keys()) session.detach(client);
+          session.close();
+          this.#sessions.delete(session.sessionId);
+          done(undefined);
+        },
+      },
+    );
+  }
+
+  /** Finds the session of an update and hands it over. */
+  update(agentSessionId: string, incoming: IncomingUpdate): { session: Session; text: AcceptedText } | undefined {
+    const session = this.#byAgentId.get(agentSessionId);
+    if (session) {
+      const text = session.update(incoming);
+      return text && { session, text };
+    }
+    if (this.#creating > 0) {
+      const list = this.#early.get(agentSessionId) ?? [];
+      if (list.length < MAX_EARLY_UPDATES) list.push(incoming);
+      this.#early.set(agentSessionId, list);
+      return undefined;
+    }
+    const parent = this.#parentOf(agentSessionId);
+    if (!parent) {
+      this.#host.logger.warn({ agentSessionId }, 'an update for a session that nobody knows was dropped');
+      return undefined;
+    }
+    this.#children.set(agentSessionId, parent);
+    const text = parent.update({ ...incoming, childSessionId: agentSessionId });
+    return text && { session: parent, text };
+  }
+
+  /** The agent process is gone: no session lives in it any more. */
+  agentExited(message: string): void {
+    this.#byAgentId.clear();
+    this.#children.clear();
+    for (const session of this.#sessions.values()) session.agentExited(message);
+  }
+
+  close(): void {
+    for (const session of this.#sessions.values()) session.close();
+  }
+
+  #parentOf(childId: string): Session | undefined {
+    const known = this.#children.get(childId);
+    if (known) return known;
+    const bound = [...this.#byAgentId.values()];
+    const announced = bound.find((session) => session.state.children.has(childId));
+    if (announced) return announced;
+    const running = bound.filter((session) => session.turns.current !== undefined);
+    if (running.length === 1) return running[0];
+    let last: Session | undefined;
+    for (const session of running.length > 1 ? running : bound) {
+      if (!last || session.lastActive > last.lastActive) last = session;
+    }
+    return last;
+  }
+
+  /** The agent's id, unless an earlier session has it: some agents count from 1 in each process. */
+  #freeId(agentSessionId: string): string {
+    let id = agentSessionId;
+    while (this.#host.log.row(id) ?? this.#sessions.get(id)) id = `${agentSessionId}-${randomBytes(4).toString('hex')}`;
+    return id;
+  }
+}
+
+function newLogId(): string {
+  return randomBytes(6).toString('hex');
+}

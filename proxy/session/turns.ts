@@ -1,0 +1,398 @@
+/**
+ * Turns: from an accepted prompt to its stop reason, one at a time.
+ *
+ *   prompt -> queued (turn_queued) -> binding -> started (turn_started, durable) -> forwarded -> ended (turn_ended)
+ *               |                        |           |                               |
+ *               +--------- cancelled ----+-----------+  nothing reached the agent    +-- cancel goes to the agent
+ *
+ * A prompt is forwarded after its `turn_started` is durable and answered after its `turn_ended` is. `promptId` makes it
+ * idempotent: sent again it joins the turn or gets the recorded end.
+ */
+import { type InterruptedCode, type RpcError, rpcError } from '../../protocol/error.ts';
+import { settledId } from '../../protocol/event-id.ts';
+import { errorText, isObject, responseText } from '../../protocol/json-rpc.ts';
+import { decodeWire, memberAt, setValue, splice, stringifyWire, valueAt } from '../../protocol/wire-text.ts';
+import { decodeRecord } from '../../storage/event-codec.ts';
+import type { AgentAnswer, AgentPort, BoundOutcome } from './agent-port.ts';
+import type { Client } from './client.ts';
+import type { Session } from './session.ts';
+import { withSidecarMeta } from './sidecar-meta.ts';
+
+/** A prompt as a client sent it, without our `_meta`. */
+export interface PromptInput {
+  readonly client: Client;
+  /** Id of the client's request, wire text. */
+  readonly requestId: string;
+  /** The params for the agent; their sessionId is replaced when they are forwarded. */
+  readonly params: string;
+  /** The `prompt` array, wire text. */
+  readonly prompt: string;
+  readonly promptId: string | undefined;
+  /** Of the prompt, to know a repeated promptId with other content. */
+  readonly digest: string;
+}
+
+interface Requester {
+  readonly client: Client;
+  readonly requestId: string;
+}
+
+type Phase = 'queued' | 'binding' | 'starting' | 'running' | 'ending';
+
+interface Turn extends PromptInput {
+  readonly turnId: string;
+  phase: Phase;
+  requesters: Requester[];
+  cancelled: boolean;
+  /** Seq of its `turn_queued`, once that is durable. */
+  queuedSeq: number | undefined;
+  agentRequestId: string | undefined;
+  agent: AgentPort | undefined;
+  /** Text of the prompt that an agent may still echo. */
+  echo: string;
+}
+
+/** A queued prompt waits for this long without an update after the stop reason before it. */
+const QUIET_MS = 50;
+/** An agent that does not answer a cancelled prompt is restarted. */
+const CANCEL_MS = 60_000;
+
+export class Turns {
+  readonly #session: Session;
+  #current: Turn | undefined;
+  readonly #queue: Turn[] = [];
+  #quietTimer: NodeJS.Timeout | undefined;
+  #cancelTimer: NodeJS.Timeout | undefined;
+
+  constructor(session: Session) {
+    this.#session = session;
+  }
+
+  /** The turn that is with the agent or about to be. */
+  get current(): { readonly turnId: string; readonly client: Client } | undefined {
+    return this.#current && this.#current.phase !== 'queued' ? this.#current : undefined;
+  }
+
+  get busy(): boolean {
+    return this.#current !== undefined || this.#queue.length > 0;
+  }
+
+  /** The running turn as `session/load` tells it. */
+  get status(): { turnId: string; state: 'queued' | 'running' } | undefined {
+    if (!this.#current) return undefined;
+    return { turnId: this.#current.turnId, state: this.#current.phase === 'queued' ? 'queued' : 'running' };
+  }
+
+  prompt(input: PromptInput): void {
+    const { client, requestId, promptId } = input;
+    if (promptId !== undefined && this.#repeated(input, promptId)) return;
+    const busy = this.busy;
+    if (busy && this.#session.host.config.onBusy === 'reject') {
+      this.#fail({ client, requestId }, rpcError('session_busy'));
+      return;
+    }
+    const turn: Turn = {
+      ...input,
+      turnId: this.#session.host.newId(),
+      phase: 'queued',
+      requesters: [{ client, requestId }],
+      cancelled: false,
+      queuedSeq: undefined,
+      agentRequestId: undefined,
+      agent: undefined,
+      echo: '',
+    };
+    this.#session.record(
+      {
+        type: 'turn_queued',
+        required: true,
+        turnId: turn.turnId,
+        // The prompt itself is in `turn_started`; while it only waits, this is where it is kept.
+        payload: busy ? `{"facts":${facts(turn)},"prompt":${turn.prompt}}` : `{"facts":${facts(turn)}}`,
+      },
+      {
+        settled: (seq) => {
+          turn.queuedSeq = seq;
+        },
+        refused: () => this.#refused(turn),
+      },
+    );
+    this.#session.clients.get(client)?.ownTurns.add(turn.turnId);
+    if (busy) this.#queue.push(turn);
+    else this.#begin(turn);
+  }
+
+  /** `session/cancel`: the running turn and every queued prompt. */
+  cancel(): void {
+    for (const turn of this.#queue.splice(0)) this.#endCancelled(turn);
+    const turn = this.#current;
+    if (turn) this.#cancelTurn(turn, () => turn.agent?.notify('session/cancel', this.#agentParams('{"sessionId":""}')));
+  }
+
+  /** `$/cancel_request` of a prompt: that turn only. False when the request is not a prompt of this session. */
+  cancelRequest(client: Client, requestId: string): boolean {
+    const mine = (turn: Turn): boolean =>
+      turn.requesters.some((entry) => entry.client === client && entry.requestId === requestId);
+    const at = this.#queue.findIndex(mine);
+    if (at >= 0) {
+      for (const turn of this.#queue.splice(at, 1)) this.#endCancelled(turn);
+      return true;
+    }
+    const turn = this.#current;
+    if (!turn || !mine(turn)) return false;
+    this.#cancelTurn(turn, () => {
+      if (turn.agentRequestId !== undefined) {
+        turn.agent?.notify('$/cancel_request', `{"requestId":${turn.agentRequestId}}`);
+      }
+    });
+    return true;
+  }
+
+  /** True when an update is the agent's echo of the running prompt, which the log has as `turn_started`. */
+  isEcho(update: { readonly [key: string]: unknown }): boolean {
+    const turn = this.#current;
+    const content = update['content'];
+    const text = isObject(content) && typeof content['text'] === 'string' ? content['text'] : undefined;
+    if (!turn || text === undefined || text === '' || !turn.echo.startsWith(text)) return false;
+    turn.echo = turn.echo.slice(text.length);
+    return true;
+  }
+
+  agentExited(message: string): void {
+    const turn = this.#current;
+    if (!turn || turn.phase === 'queued' || turn.phase === 'ending') return;
+    // A turn that is still binding goes on with the outcome of the bind.
+    if (turn.phase === 'binding') return;
+    this.#interrupt(turn, turn.phase === 'running' ? 'PROMPT_OUTCOME_UNKNOWN' : 'PROMPT_NOT_SENT', message);
+  }
+
+  /** The sidecar is stopping: what only waits is told that it was not sent. */
+  stopQueued(message: string): void {
+    for (const turn of this.#queue.splice(0)) this.#interrupt(turn, 'PROMPT_NOT_SENT', message);
+  }
+
+  close(): void {
+    clearTimeout(this.#quietTimer);
+    clearTimeout(this.#cancelTimer);
+  }
+
+  #begin(turn: Turn): void {
+    this.#current = turn;
+    turn.phase = 'binding';
+    const bound = this.#session.host.bind(this.#session);
+    if ('outcome' in bound) this.#start(turn, bound);
+    else void bound.then((outcome) => this.#start(turn, outcome));
+  }
+
+  #start(turn: Turn, bound: BoundOutcome): void {
+    if (turn.phase !== 'binding') return;
+    if (bound.outcome !== 'bound') {
+      const error = bound.outcome === 'agent_error' ? bound.error : stringifyWire(bound.error);
+      this.#end(turn, `{"outcome":"error","error":${error}}`, (id) => errorText(id, error));
+      return;
+    }
+    turn.phase = 'starting';
+    turn.agent = bound.agent;
+    turn.echo = promptText(turn.prompt);
+    this.#session.record(
+      {
+        type: 'turn_started',
+        required: true,
+        turnId: turn.turnId,
+        payload: `{"facts":${facts(turn)},"prompt":${turn.prompt}}`,
+      },
+      { settled: () => this.#forward(turn), refused: () => this.#refused(turn) },
+    );
+  }
+
+  #forward(turn: Turn): void {
+    if (turn.phase !== 'starting') return;
+    if (turn.cancelled) {
+      this.#endCancelled(turn);
+      return;
+    }
+    turn.phase = 'running';
+    turn.agentRequestId = turn.agent?.request('session/prompt', this.#agentParams(turn.params), (answer) =>
+      this.#answered(turn, answer),
+    );
+  }
+
+  #answered(turn: Turn, answer: AgentAnswer): void {
+    if (turn.phase !== 'running') return;
+    if (answer.outcome === 'lost') {
+      this.#interrupt(turn, 'PROMPT_OUTCOME_UNKNOWN', answer.message);
+      return;
+    }
+    const { result, error, wire } = answer.message;
+    if (error) {
+      const text = wire.slice(error.valueStart, error.valueEnd);
+      this.#end(turn, `{"outcome":"error","error":${text}}`, (id) => errorText(id, text));
+      return;
+    }
+    const text = result ? wire.slice(result.valueStart, result.valueEnd) : '{}';
+    this.#end(turn, `{"outcome":"response","response":${text}}`, (id, seq) =>
+      this.#response(id, text, turn.turnId, seq),
+    );
+  }
+
+  #response(id: string, result: string, turnId: string, seq: number): string {
+    const eventId = settledId(this.#session.envelope.logId, seq);
+    return responseText(id, withSidecarMeta(result, { turnId, eventId }));
+  }
+
+  #cancelTurn(turn: Turn, tellAgent: () => void): void {
+    turn.cancelled = true;
+    this.#session.approvals.cancelAll();
+    if (turn.phase === 'binding') this.#endCancelled(turn);
+    if (turn.phase !== 'running') return;
+    tellAgent();
+    this.#cancelTimer ??= setTimeout(() => turn.agent?.restart('it did not answer a cancelled prompt'), CANCEL_MS);
+  }
+
+  #endCancelled(turn: Turn): void {
+    const result = '{"stopReason":"cancelled"}';
+    this.#end(
+      turn,
+      `{"outcome":"response","response":${result}}`,
+      (id, seq) => this.#response(id, result, turn.turnId, seq),
+      true,
+    );
+  }
+
+  #interrupt(turn: Turn, code: InterruptedCode, message: string): void {
+    const error = rpcError('interrupted', message, { code, turnId: turn.turnId });
+    const payload = stringifyWire({ outcome: 'interrupted', code, message });
+    this.#end(turn, payload, (id) => errorText(id, stringifyWire(error)), true);
+  }
+
+  /** Writes the end, answers when it is durable, and goes on. */
+  #end(turn: Turn, payload: string, answer: (id: string, seq: number) => string, synthetic = false): void {
+    turn.phase = 'ending';
+    clearTimeout(this.#cancelTimer);
+    this.#cancelTimer = undefined;
+    if (turn === this.#current) this.#session.flushProgress();
+    const { turnId } = turn;
+    this.#session.record(
+      { type: 'turn_ended', required: true, turnId, payload, synthetic },
+      { settled: (seq) => this.#settle(turn, seq, answer) },
+    );
+    this.#session.setRow({ updatedAt: this.#session.host.now() });
+    if (turn === this.#current) this.#current = undefined;
+    if (!this.#current) this.#next();
+  }
+
+  #settle(turn: Turn, seq: number, answer: (id: string, seq: number) => string): void {
+    if (turn.promptId !== undefined) {
+      const known = this.#session.state.prompts.get(turn.promptId);
+      if (known) known.ended = seq;
+    }
+    for (const { client, requestId } of turn.requesters.splice(0)) {
+      this.#owe(client, seq, answer(requestId, seq));
+    }
+    turn.requesters = [];
+  }
+
+  #owe(client: Client, seq: number, wire: string): void {
+    const attachment = this.#session.clients.get(client);
+    if (attachment) attachment.owe({ seq, offset: 0, what: 'answer', wire });
+    else client.send(wire);
+    client.kick();
+  }
+
+  #next(): void {
+    if (this.#queue.length === 0 || this.#quietTimer) return;
+    const quiet = (): void => {
+      this.#quietTimer = undefined;
+      if (this.#current) return;
+      const turn = this.#queue.shift();
+      if (turn) this.#begin(turn);
+    };
+    this.#quietTimer = setTimeout(quiet, QUIET_MS);
+  }
+
+  /** Late updates put the next prompt off. */
+  updateSeen(): void {
+    this.#quietTimer?.refresh();
+  }
+
+  /** The disk is full and the agent has not seen the prompt: it is given up, safely. */
+  #refused(turn: Turn): void {
+    if (turn.phase === 'ending') return;
+    for (const requester of turn.requesters.splice(0)) this.#fail(requester, rpcError('not_persisted'));
+    if (turn.queuedSeq !== undefined) {
+      // Its turn_queued is in the log: the end is written when there is room again.
+      this.#interrupt(turn, 'PROMPT_NOT_SENT', 'it could not be stored');
+      return;
+    }
+    turn.phase = 'ending';
+    this.#session.state.openTurns.delete(turn.turnId);
+    if (turn.promptId !== undefined) this.#session.state.prompts.delete(turn.promptId);
+    const at = this.#queue.indexOf(turn);
+    if (at >= 0) this.#queue.splice(at, 1);
+    if (this.#current === turn) this.#current = undefined;
+    if (!this.#current) this.#next();
+  }
+
+  #fail(to: Requester, error: RpcError): void {
+    to.client.send(errorText(to.requestId, stringifyWire(error)));
+  }
+
+  #agentParams(params: string): string {
+    const found = memberAt(params, ['sessionId']);
+    return found ? splice(params, [setValue(found, stringifyWire(this.#session.agentSessionId))]) : params;
+  }
+
+  /** A promptId that is known: join its turn or answer from the log. True when that was done. */
+  #repeated(input: PromptInput, promptId: string): boolean {
+    const known = this.#session.state.prompts.get(promptId);
+    if (!known) return false;
+    const { client, requestId } = input;
+    if (known.digest !== input.digest) {
+      const detail = 'this promptId was used for another prompt in this session';
+      this.#fail({ client, requestId }, rpcError('invalid_params', detail));
+      return true;
+    }
+    const running = [this.#current, ...this.#queue].find((turn) => turn?.turnId === known.turnId);
+    if (running) {
+      running.requesters = [{ client, requestId }];
+      return true;
+    }
+    if (known.ended === undefined) return false;
+    const ended = known.ended;
+    const wire = this.#recorded(requestId, known.turnId, ended);
+    if (ended <= this.#session.order.head) this.#owe(client, ended, wire());
+    else this.#session.order.note(() => this.#owe(client, ended, wire()));
+    return true;
+  }
+
+  #recorded(requestId: string, turnId: string, seq: number): () => string {
+    return () => {
+      let payload = '{}';
+      this.#session.log.scan(this.#session.order.num, seq, seq, (at, record, length) => {
+        const event = decodeRecord(record, length, at);
+        if (!('unreadable' in event)) payload = event.payload;
+        return false;
+      });
+      const response = valueAt(payload, ['response']);
+      if (response !== undefined) return this.#response(requestId, response, turnId, seq);
+      const error = valueAt(payload, ['error']);
+      if (error !== undefined) return errorText(requestId, error);
+      const { code, message } = JSON.parse(decodeWire(payload)) as { code?: string; message?: string };
+      return errorText(requestId, stringifyWire(rpcError('interrupted', message, { code, turnId })));
+    };
+  }
+}
+
+function facts(turn: Turn): string {
+  const { promptId, digest, client } = turn;
+  return stringifyWire({ promptId, clientId: client.clientId, digest });
+}
+
+/** The text of a prompt's text blocks, as an echoing agent would send it back. */
+function promptText(prompt: string): string {
+  const blocks: unknown = JSON.parse(decodeWire(prompt));
+  if (!Array.isArray(blocks)) return '';
+  return blocks
+    .map((block: unknown) => (isObject(block) && typeof block['text'] === 'string' ? block['text'] : ''))
+    .join('');
+}
