@@ -1,0 +1,38 @@
+/** Whatever ends this process, short of SIGKILL, ends the agents and all they started. */
+import { constants } from 'node:os';
+import { endAllGroups, killAllGroups } from '../agent/agent-process.ts';
+import { exitCode } from './exit-code.ts';
+
+const SIGNALS = ['SIGTERM', 'SIGINT', 'SIGHUP'] as const;
+/** What an agent gets to end by itself when the sidecar is told to leave at once. */
+const HURRIED_GRACE_MS = 500;
+
+/**
+ * The server handles the first signal and drains. The second one, and one that comes before the server listens for
+ * signals, ends the agents and leaves; the third does not even wait for them.
+ */
+function leaveOnImpatience(): void {
+  let signals = 0;
+  for (const signal of SIGNALS) {
+    process.on(signal, () => {
+      signals++;
+      if (signals === 1 && process.listenerCount(signal) > 1) return;
+      const code = 128 + constants.signals[signal];
+      void endAllGroups(signals > 2 ? 0 : HURRIED_GRACE_MS).finally(() => process.exit(code));
+    });
+  }
+}
+
+function failOnUncaught(error: unknown): void {
+  const err = error instanceof Error ? (error.stack ?? error.message) : String(error);
+  const line = { level: 60, time: Date.now(), pid: process.pid, err, msg: 'uncaught error; leaving' };
+  process.stderr.write(`${JSON.stringify(line)}\n`);
+  void endAllGroups(HURRIED_GRACE_MS).finally(() => process.exit(exitCode('failure')));
+}
+
+export function watchWaysOut(): void {
+  process.on('exit', killAllGroups);
+  process.on('uncaughtException', failOnUncaught);
+  process.on('unhandledRejection', failOnUncaught);
+  leaveOnImpatience();
+}
