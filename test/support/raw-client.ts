@@ -35,6 +35,9 @@ const FULL_CAPABILITIES = {
   fs: { readTextFile: true, writeTextFile: true },
   terminal: true,
   elicitation: { form: {}, url: {} },
+  session: { notices: {}, compaction: {}, configOptions: { boolean: {} } },
+  plan: {},
+  subagents: {},
 };
 
 /**

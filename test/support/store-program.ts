@@ -2,8 +2,10 @@
  * A process that has a store, for tests that need a second one or kill it.
  *
  *   store-program.js lock DIR             takes the lock; one line of JSON, `"locked"` or `{"held":{"pid":1}}`
- *   store-program.js append DIR SESSIONS  opens the log, prints `{"ready":[heads]}`, then appends for ever in groups and
- *                                         prints `[num, seq]` for the last record of each session once it is committed
+ *   store-program.js append DIR SESSIONS ROUNDS
+ *                                         opens the log, prints `{"ready":[heads]}`, then appends in groups and prints
+ *                                         `[num, seq]` for the last record of each session once it is committed; after
+ *                                         ROUNDS rounds (for ever when not given) one more for every byte on stdin
  *
  * Both hold what they have until their stdin ends.
  */
@@ -21,13 +23,15 @@ function record(num: number, seq: number): Buffer {
   return encodeRecord({ type: 'update', time: seq, payload }, { boot: 'boot01' });
 }
 
-async function append(dir: string, sessions: number): Promise<void> {
+async function append(dir: string, sessions: number, rounds: number): Promise<void> {
   // Loaded here: the rivals for a lock should be quick.
   const { openLmdbEventLog } = await import('../../storage/lmdb-event-log.ts');
   const log = await openLmdbEventLog(dir, { minFreeBytes: 0, ballastBytes: 1024 });
   const nums = Array.from({ length: sessions }, (_, i) => i + 1);
   print({ ready: nums.map((num) => log.lastSeq(num)) });
+  const more = process.stdin[Symbol.asyncIterator]();
   for (let round = 1; ; round++) {
+    if (round > rounds && (await more.next()).done) break;
     const appends = nums.map((num) => {
       const firstSeq = log.lastSeq(num) + 1;
       const count = 1 + ((round * num) % 7);
@@ -44,9 +48,8 @@ async function lock(dir: string): Promise<void> {
   const result = await acquireStoreLock(prepareStoreDir(dir));
   print('lock' in result ? 'locked' : result);
   // Its socket does not keep a process alive.
-  process.stdin.resume();
+  process.stdin.on('end', () => process.exit(0)).resume();
 }
 
-const [mode, dir = '', sessions = '1'] = process.argv.slice(2);
-process.stdin.on('end', () => process.exit(0));
-await (mode === 'append' ? append(dir, Number(sessions)) : lock(dir));
+const [mode, dir = '', sessions = '1', rounds = 'Infinity'] = process.argv.slice(2);
+await (mode === 'append' ? append(dir, Number(sessions), Number(rounds)) : lock(dir));
