@@ -10,17 +10,16 @@
  * Databases: `events` (u32 session, u48 seq -> record), `sessions` (sessionId -> row, JSON), `meta`. The root database
  * stays empty; clearing it corrupts the others.
  */
-import { randomBytes } from 'node:crypto';
 import { chmodSync, type Stats, statSync } from 'node:fs';
 import { join } from 'node:path';
 import { type Database, open, type RootDatabase } from 'lmdb';
 import type { CommitBatch, CommitOutcome, EventLog, RecordVisitor, ScanOutcome, SessionRow } from './event-log.ts';
 import { checkDataFile, dataFile, dataFileLost, syncDirectory } from './data-file.ts';
 import { FailStop } from './fail-stop.ts';
-import { FORMAT_VERSION, type Migration, planFormat } from './format-version.ts';
 import { type Segment, segmentsOf } from './lineage.ts';
 import { EVENT_KEY_BYTES, eventKey, MAX_SEQ, numOfKey, seqOfKey, sessionKey, writeSeq } from './log-keys.ts';
 import { StoreOpenError } from './store-error.ts';
+import { json, META, prepareStore, readJson, readStoreId } from './store-meta.ts';
 import { acquireStoreLock, prepareStoreDir, type StoreLock } from './store-lock.ts';
 import { BALLAST_BYTES, Ballast, MIN_FREE_BYTES, requireFreeSpace } from './store-space.ts';
 
@@ -46,9 +45,6 @@ interface Databases {
   readonly meta: Database<Buffer, Buffer>;
 }
 
-/** Steps to `FORMAT_VERSION`, each one commit. None yet. */
-const MIGRATIONS: readonly Migration<Databases>[] = [];
-const META = { format: Buffer.from('format'), store: Buffer.from('store'), nextNum: Buffer.from('next_num') } as const;
 const SCAN_ENDED: ScanOutcome = { outcome: 'end' };
 
 /**
@@ -66,7 +62,7 @@ export async function openLmdbEventLog(dir: string, options: LmdbEventLogOptions
     chmodSync(dataFile(path), 0o600);
     chmodSync(join(path, 'lock.mdb'), 0o600);
     if (fresh) syncDirectory(path);
-    const storeId = await prepareFormat(databases, dir, (options.now ?? Date.now)());
+    const storeId = await prepareStore(databases, path, (options.now ?? Date.now)());
     const ballast = new Ballast(path, options.ballastBytes ?? BALLAST_BYTES);
     return new LmdbEventLog(databases, storeId, path, {
       lock,
@@ -90,7 +86,7 @@ export function openLmdbEventLogReadOnly(dir: string): Promise<EventLog> {
     if (!checkDataFile(dir)) throw new StoreOpenError('missing', `${dir} has no store`);
     const databases = openDatabases(dir, true);
     try {
-      return new LmdbEventLog(databases, readFormat(databases, dir), dir, undefined);
+      return new LmdbEventLog(databases, readStoreId(databases, dir), dir, undefined);
     } catch (error) {
       await databases.root.close();
       throw error;
@@ -139,78 +135,6 @@ function openDatabases(path: string, readOnly: boolean): Databases {
     void root.close();
     throw error;
   }
-}
-
-function json(value: unknown): Buffer {
-  return Buffer.from(JSON.stringify(value));
-}
-
-function readJson(database: Database<Buffer, Buffer>, key: Buffer): unknown {
-  const value = database.getBinary(key);
-  return value && JSON.parse(value.toString());
-}
-
-function isEmpty({ events, sessions }: Databases): boolean {
-  return events.getKeysCount({ limit: 1 }) === 0 && sessions.getKeysCount({ limit: 1 }) === 0;
-}
-
-function newerStore(dir: string, found: number): StoreOpenError {
-  return new StoreOpenError(
-    'newer',
-    `${dir} was written by a newer version (format ${found}, this version knows up to ${FORMAT_VERSION})`,
-  );
-}
-
-function storeIdOf(databases: Databases, dir: string): string {
-  const store = readJson(databases.meta, META.store) as { id?: unknown } | undefined;
-  if (typeof store?.id !== 'string') throw new StoreOpenError('damaged', `${dir} has no store id`);
-  return store.id;
-}
-
-/** Makes a new store or brings an old one up to date; returns the store's id. */
-async function prepareFormat(databases: Databases, dir: string, now: number): Promise<string> {
-  const { meta, root } = databases;
-  const plan = planFormat(readJson(meta, META.format), isEmpty(databases), MIGRATIONS);
-  switch (plan.plan) {
-    case 'create': {
-      const id = randomBytes(8).toString('hex');
-      await root.batch(() => {
-        void meta.put(META.format, json(FORMAT_VERSION));
-        void meta.put(META.store, json({ id, createdAt: now }));
-      });
-      return id;
-    }
-    case 'open':
-      return storeIdOf(databases, dir);
-    case 'migrate':
-      for (const step of plan.steps) {
-        await root.batch(() => {
-          step.run(databases);
-          void meta.put(META.format, json(step.from + 1));
-        });
-      }
-      return storeIdOf(databases, dir);
-    case 'newer':
-      throw newerStore(dir, plan.found);
-    case 'damaged':
-      throw new StoreOpenError('damaged', `${dir}: ${plan.detail}`);
-    default:
-      return unreachable(plan);
-  }
-}
-
-function unreachable(plan: never): never {
-  throw new Error(`no plan ${JSON.stringify(plan)}`);
-}
-
-/** The format as a reader sees it: it can neither make nor migrate a store. */
-function readFormat(databases: Databases, dir: string): string {
-  const plan = planFormat(readJson(databases.meta, META.format), isEmpty(databases), MIGRATIONS);
-  if (plan.plan === 'newer') throw newerStore(dir, plan.found);
-  if (plan.plan === 'damaged') throw new StoreOpenError('damaged', `${dir}: ${plan.detail}`);
-  if (plan.plan === 'create') throw new StoreOpenError('missing', `${dir} has no store`);
-  if (plan.plan === 'migrate') throw new StoreOpenError('damaged', `${dir} needs a migration: start the sidecar on it`);
-  return storeIdOf(databases, dir);
 }
 
 /** What a log needs to write. A reader has none. */

@@ -1,5 +1,7 @@
 import {
   copyFileSync,
+  cpSync,
+  existsSync,
   readdirSync,
   readFileSync,
   renameSync,
@@ -117,26 +119,34 @@ describe('opening an LMDB store', () => {
 
 describe('reading a store that a server has', () => {
   it('sees what is committed and changes nothing', async () => {
-    const dir = tempDir(testScope());
-    const log = await openLmdbEventLog(dir);
-    await log.commit(batch(1, 'a', 'b'));
+    const scope = testScope();
+    const dir = tempDir(scope);
+    // In another process: two environments of one process would be one and the same.
+    const writer = startStoreProcess(scope, ['append', dir, '2', '5']);
+    await waitFor('five rounds of two sessions', () => writer.lines.length === 1 + 10);
+    await waitFor('the ballast', () => existsSync(join(dir, 'ballast')));
+    const head = (writer.lines.at(-1) as [number, number])[1];
     const path = join(dir, 'data.mdb');
     const before = { bytes: readFileSync(path), mtime: statSync(path).mtimeMs };
     const names = readdirSync(dir);
+
     const reader = await openLmdbEventLogReadOnly(dir);
-    expect(reader.storeId).toBe(log.storeId);
-    expect([...reader.rows()]).toEqual([sessionRow(1)]);
-    expect(read(reader)).toEqual(['a', 'b']);
+    expect([...reader.rows()].map((row) => row.sessionId)).toEqual(['session-1', 'session-2']);
+    expect(reader.lastSeq(2)).toBe(head);
+    let seen = 0;
+    expect(reader.scan(2, 1, head, () => ++seen > 0)).toEqual({ outcome: 'end' });
+    expect(seen).toBe(head);
+    await reader.prefetch(2, 1, head);
     expect(() => reader.commit(batch(3, 'x'))).toThrow(/for reading/);
     expect(readFileSync(path).equals(before.bytes)).toBe(true);
     expect(statSync(path).mtimeMs).toBe(before.mtime);
-    await log.commit(batch(3, 'c'));
-    await waitFor('the reader to see the new event', () => reader.lastSeq(1) === 3);
-    expect(read(reader)).toEqual(['a', 'b', 'c']);
+
+    writer.child.stdin?.write('x');
+    await waitFor('the reader to see a new event', () => reader.lastSeq(2) > head);
+    await waitFor('the writer to go on', () => writer.lines.length === 1 + 12);
+    expect(reader.lastSeq(2)).toBe((writer.lines.at(-1) as [number, number])[1]);
     await reader.close();
     expect(readdirSync(dir)).toEqual(names);
-    expect(await log.commit(batch(4, 'd'))).toEqual({ outcome: 'committed' });
-    await log.close();
   });
 
   it('fails when there is none, and makes none', async () => {
@@ -144,6 +154,34 @@ describe('reading a store that a server has', () => {
     expect((await failure(openLmdbEventLogReadOnly(dir))).kind).toBe('missing');
     expect((await failure(openLmdbEventLogReadOnly(join(dir, 'nothing')))).kind).toBe('missing');
     expect(readdirSync(dir)).toEqual([]);
+  });
+});
+
+describe('a store that was copied', () => {
+  it('gets new log ids once, so that cursors of the original do not open it; one that was moved keeps them', async () => {
+    const dir = tempDir(testScope());
+    const [first, moved, copied] = ['first', 'moved', 'copied'].map((name) => join(dir, name)) as [
+      string,
+      string,
+      string,
+    ];
+    const log = await openLmdbEventLog(first);
+    await log.commit(batch(1, 'a'));
+    await log.close();
+    const logIdIn = async (path: string): Promise<string | undefined> => {
+      const opened = await openLmdbEventLog(path);
+      const row = opened.row('session-1');
+      expect(read(opened)).toEqual(['a']);
+      await opened.close();
+      return row?.logId;
+    };
+    renameSync(first, moved);
+    expect(await logIdIn(moved)).toBe('log1');
+    cpSync(moved, copied, { recursive: true });
+    const renewed = await logIdIn(copied);
+    expect(renewed).toMatch(/^[0-9a-f]{12}$/);
+    expect(await logIdIn(copied)).toBe(renewed);
+    expect(await logIdIn(moved)).toBe('log1');
   });
 });
 
