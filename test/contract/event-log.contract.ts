@@ -168,6 +168,7 @@ export function eventLogContract(name: string, make: () => LogUnderTest): void {
 
     it('reads the early events of a fork from its parent, over two generations', async () => {
       await commit(log, [append(1, 1, 'a', 'b', 'c')], [sessionRow(1)]);
+      expect(log.lastSeq(2)).toBe(0);
       await commit(log, [], [sessionRow(2, { base: { num: 1, seq: 2 } })]);
       expect(log.lastSeq(2)).toBe(2);
       await commit(log, [append(2, 3, 'x', 'y'), append(1, 4, 'd')]);

@@ -8,6 +8,7 @@ import {
   decodeRecord,
   encodeRecord,
   HEADER_BYTES,
+  hasEnvelope,
   payloadEnd,
   payloadStart,
   RECORD_VERSION,
@@ -77,6 +78,14 @@ describe('record codec', () => {
     const plain = encodeRecord({ type: 'update', time: 0, payload: '' }, { boot: 'b' });
     expect([textSpan(plain), bootOf(plain)]).toEqual([undefined, 'b']);
     expect(decodeRecord(sample, sample.length, 1)).toMatchObject({ text: { start: 9, end: 14 } });
+  });
+
+  it('tells whether the envelope holds more than the session id', () => {
+    const plain = { type: 'update', time: 0, payload: '{}', turnId: 't', toolCallId: 'c' } as const;
+    expect(hasEnvelope(encodeRecord(plain, { boot: 'b' }))).toBe(false);
+    for (const name of ['meta', 'childSessionId', 'paramsRest', 'envelopeRest']) {
+      expect(hasEnvelope(encodeRecord({ ...plain, [name]: '' }, { boot: 'b' }))).toBe(true);
+    }
   });
 
   it('can be written piece by piece into a buffer that grows', () => {
