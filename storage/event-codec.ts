@@ -111,7 +111,8 @@ export function sealRecord(into: Buffer, payloadEnd: number, text?: { start: num
 /** Encodes one event. */
 export function encodeRecord(event: EventFields, extras: RecordExtras): Buffer {
   const size = HEADER_BYTES + fieldsBytes(event) + event.payload.length + TRAILER_BYTES;
-  const record = Buffer.allocUnsafeSlow(size);
+  // Small records share a slab: one allocation outside the heap each would cost more than the record.
+  const record = Buffer.allocUnsafe(size);
   const payloadStart = writeHead(record, event, extras);
   record.latin1Write(event.payload, payloadStart);
   const text = extras.text && { start: payloadStart + extras.text.start, end: payloadStart + extras.text.end };

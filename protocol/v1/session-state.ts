@@ -2,7 +2,7 @@
  * What a session needs to know to go on: a fold over its events. A live session applies each event as it is appended;
  * a cold one applies its log when it is opened. Nothing here is stored.
  */
-import { isObject } from '../json-rpc.ts';
+import { type JsonObject, isObject } from '../json-rpc.ts';
 import { parseWire, valueAt } from '../wire-text.ts';
 import { UPDATE_KINDS } from './update-kinds.ts';
 
@@ -64,6 +64,8 @@ export interface FoldedEvent {
   readonly toolCallId?: string | undefined;
   readonly childSessionId?: string | undefined;
   readonly payload: () => string;
+  /** The payload of an update, parsed, when the caller has it. */
+  readonly value?: JsonObject | undefined;
 }
 
 const FINAL = new Set(['completed', 'failed']);
@@ -135,8 +137,8 @@ function applyTurn(state: SessionState, event: FoldedEvent): void {
 function applyUpdate(state: SessionState, event: FoldedEvent): void {
   if (event.kind === UPDATE_KINDS.tool_call || event.kind === UPDATE_KINDS.tool_call_update) {
     if (event.toolCallId === undefined) return;
-    const update = parseWire(event.payload()) as { status?: unknown };
-    const status = typeof update.status === 'string' ? update.status : undefined;
+    const update = event.value ?? (parseWire(event.payload()) as JsonObject);
+    const status = typeof update['status'] === 'string' ? update['status'] : undefined;
     const tool = state.tools.get(event.toolCallId) ?? { status: undefined, started: false };
     if (status !== undefined) tool.status = status;
     if (status === 'in_progress') tool.started = true;

@@ -76,7 +76,13 @@ function startOf(session: Session, message: RequestMessage): Start {
   const front = order.front;
   const openRun = front && { seq: order.head + 1, length: front.length };
   let resolved = resolveCursor({ log: session.log, row, boot: session.boot, cursor, openRun });
-  if ('ok' in resolved && front && resolved.ok.seq === order.head && resolved.ok.offset > 0) {
+  if (
+    'ok' in resolved &&
+    front &&
+    resolved.ok.seq === order.head &&
+    resolved.ok.offset > 0 &&
+    resolved.ok.offset < front.length
+  ) {
     const boundary = isTextBoundary(front.bytes, front.textStart, front.textStart + resolved.ok.offset);
     if (!boundary) resolved = { reason: 'malformed' };
   }

@@ -18,7 +18,7 @@ import type { Position } from '../../protocol/event-id.ts';
 import { encodeRecord } from '../../storage/event-codec.ts';
 import type { CommitOutcome, SessionRow } from '../../storage/event-log.ts';
 import type { AppendSource } from '../../storage/group-commit.ts';
-import { RUN_BYTES, RUN_MS, Run, type TextShape } from './run.ts';
+import { RUN_BYTES, RUN_MS, releaseRecord, Run, type TextShape } from './run.ts';
 
 export interface AppendOptions {
   /** Kind of update, for `update` events. */
@@ -203,6 +203,8 @@ export class Order implements AppendSource {
       return;
     }
     if (row !== undefined && this.#row === row) this.#row = undefined;
+    // What has just been committed is still to be shown: it stays at hand whatever its size, until the next commit.
+    this.#forgetOld();
     for (const item of this.#items.splice(0, count)) {
       this.#head++;
       this.#queuedBytes -= item.record.length;
@@ -270,10 +272,14 @@ export class Order implements AppendSource {
   #remember(seq: number, record: Buffer): void {
     this.#recent.set(seq, record);
     this.#recentBytes += record.length;
-    for (const [oldest, bytes] of this.#recent) {
-      if (this.#recentBytes <= RECENT_BYTES || oldest === seq) break;
+  }
+
+  #forgetOld(): void {
+    for (const [oldest, record] of this.#recent) {
+      if (this.#recentBytes <= RECENT_BYTES) break;
       this.#recent.delete(oldest);
-      this.#recentBytes -= bytes.length;
+      releaseRecord(record);
+      this.#recentBytes -= record.length;
     }
   }
 

@@ -23,8 +23,22 @@ export interface TextShape {
 export const RUN_BYTES = 64 * 1024;
 export const RUN_MS = 5000;
 
-const FIRST_BYTES = 4096;
+const FIRST_BYTES = 2048;
 const TRAILER_ROOM = 4;
+
+/**
+ * Buffers of full runs, used again: a stream at full speed would else allocate megabytes outside the heap and make the
+ * garbage collector run for them.
+ */
+const POOLED_BYTES = RUN_BYTES + 16 * 1024;
+const MAX_POOLED = 8;
+const pool: Buffer[] = [];
+
+/** Gives back the buffer of a record that nobody reads any more. */
+export function releaseRecord(record: Buffer): void {
+  if (record.buffer.byteLength !== POOLED_BYTES || pool.length >= MAX_POOLED) return;
+  pool.push(Buffer.from(record.buffer, 0, POOLED_BYTES));
+}
 
 export class Run {
   readonly shape: TextShape;
@@ -44,7 +58,7 @@ export class Run {
     const event = { type: 'update' as const, time: now, turnId, meta, childSessionId, paramsRest, envelopeRest };
     let size = HEADER_BYTES + shape.prefix.length + FIRST_BYTES;
     for (const field of [turnId, meta, childSessionId, paramsRest, envelopeRest]) size += field ? field.length + 5 : 0;
-    this.#bytes = Buffer.allocUnsafeSlow(size);
+    this.#bytes = Buffer.allocUnsafe(size);
     const payloadAt = writeHead(this.#bytes, event, { boot, kind: shape.kind });
     this.textStart = payloadAt + this.#bytes.latin1Write(shape.prefix, payloadAt);
     this.#end = this.textStart;
@@ -79,8 +93,12 @@ export class Run {
 
   #grow(end: number): void {
     const need = end + this.shape.suffix.length + TRAILER_ROOM;
-    const larger = Buffer.allocUnsafeSlow(Math.max(need, this.#bytes.length * 4));
+    const larger =
+      need <= POOLED_BYTES
+        ? (pool.pop() ?? Buffer.allocUnsafeSlow(POOLED_BYTES))
+        : Buffer.allocUnsafeSlow(Math.max(need, this.#bytes.length * 2));
     this.#bytes.copy(larger, 0, 0, this.#end);
+    if (this.#bytes.length === POOLED_BYTES) releaseRecord(this.#bytes);
     this.#bytes = larger;
   }
 }

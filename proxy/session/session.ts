@@ -135,7 +135,7 @@ export class Session implements PumpSource {
   }
 
   /** Appends an event and folds it into the state. Ids are ordinary strings, the rest is wire text. */
-  record(event: Omit<EventFields, 'time'>, options: AppendOptions = {}): void {
+  record(event: Omit<EventFields, 'time'>, options: AppendOptions = {}, value?: JsonObject): void {
     const { kind = 0 } = options;
     const { type, turnId, toolCallId, childSessionId, payload } = event;
     this.order.append(
@@ -154,6 +154,7 @@ export class Session implements PumpSource {
       toolCallId,
       childSessionId,
       payload: () => payload,
+      value,
     });
     if (kind === UPDATE_KINDS.session_info_update && this.state.title !== this.#row.title) {
       this.setRow({ title: this.state.title ?? null });
@@ -205,11 +206,16 @@ export class Session implements PumpSource {
     }
   }
 
-  recordUpdate(incoming: Omit<IncomingUpdate, 'value'>, kind: number, toolCallId?: string, synthetic = false): void {
-    const { wire, meta, childSessionId, paramsRest, envelopeRest } = incoming;
+  recordUpdate(
+    incoming: Omit<IncomingUpdate, 'value'> & { readonly value?: JsonObject },
+    kind: number,
+    toolCallId?: string,
+    synthetic = false,
+  ): void {
+    const { wire, value, meta, childSessionId, paramsRest, envelopeRest } = incoming;
     const turnId = this.turns.current?.turnId;
     const envelope = { meta, childSessionId, paramsRest, envelopeRest };
-    this.record({ type: 'update', payload: wire, turnId, toolCallId, synthetic, ...envelope }, { kind });
+    this.record({ type: 'update', payload: wire, turnId, toolCallId, synthetic, ...envelope }, { kind }, value);
   }
 
   /** Shows something transient at its place in the order, to those who are at the tip. */

@@ -10,14 +10,24 @@ import type { Socket } from 'node:net';
 
 export type Framing = 'websocket' | 'lines';
 
-const PAGE_BYTES = 64 * 1024;
+/** Longer than a full run in its envelope, so that it needs no page of its own. */
+const PAGE_BYTES = 96 * 1024;
 const MAX_FRAME_HEAD = 10;
+
+/** Pages that no socket holds, shared by all clients: an idle client has none. */
+const MAX_FREE_PAGES = 16;
+const freePages: Buffer[] = [];
+
+function giveBack(page: Buffer): void {
+  if (page.length === PAGE_BYTES && freePages.length < MAX_FREE_PAGES) freePages.push(page);
+}
+const NO_PAGE = Buffer.alloc(0);
 
 export class Outbox {
   readonly #socket: Socket;
   readonly #framing: Framing;
   readonly #boundBytes: number;
-  #page: Buffer;
+  #page: Buffer = NO_PAGE;
   #at = 0;
   #sentBytes = 0;
 
@@ -25,7 +35,6 @@ export class Outbox {
     this.#socket = socket;
     this.#framing = framing;
     this.#boundBytes = boundBytes;
-    this.#page = Buffer.allocUnsafeSlow(PAGE_BYTES);
   }
 
   /** Bytes that wait for the socket. */
@@ -91,19 +100,18 @@ export class Outbox {
   /** Hands everything to the socket in one write. */
   flush(): void {
     if (this.#at === 0) return;
+    const page = this.#page;
     const bytes = this.#at;
     this.#at = 0;
+    this.#page = NO_PAGE;
     this.#sentBytes += bytes;
-    if (this.#socket.destroyed || this.#socket.writableEnded) return;
-    this.#socket.write(this.#page.subarray(0, bytes));
-    // What the kernel took at once is free again; else the page belongs to the socket now.
-    if (this.#socket.writableLength > 0 || this.#page.length > PAGE_BYTES) {
-      this.#page = Buffer.allocUnsafeSlow(PAGE_BYTES);
-    }
+    if (this.#socket.destroyed || this.#socket.writableEnded) giveBack(page);
+    else this.#socket.write(page.subarray(0, bytes), () => giveBack(page));
   }
 
   #nextPage(need: number): void {
     this.flush();
-    if (this.#page.length < need) this.#page = Buffer.allocUnsafeSlow(need);
+    this.#page =
+      need <= PAGE_BYTES ? (freePages.pop() ?? Buffer.allocUnsafeSlow(PAGE_BYTES)) : Buffer.allocUnsafeSlow(need);
   }
 }
