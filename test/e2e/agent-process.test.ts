@@ -28,7 +28,7 @@ describe('the whole group is gone', () => {
   });
 
   it('after SIGTERM when the agent ignores the end of its stdin and SIGTERM', async () => {
-    const stage = await setStage(testScope());
+    const stage = await setStage(testScope(), { args: ['--drain', '200ms'] });
     await withChild(stage);
     stage.life.beStubborn();
     await stage.turn();
@@ -84,7 +84,8 @@ describe("the agent's end", () => {
     const stage = await setStage(testScope());
     stage.life.exit(0);
     await stage.life.until('its end', (life) => life.closed);
-    const sessionId = await stage.client.newSession();
+    // A request that meets the dying process may be told so; who asks again gets a new one.
+    const sessionId = await waitFor('a session', () => stage.client.newSession().catch(() => undefined));
     const second = await stage.agent.life(1);
     expect(second.received.map(({ message }) => message.method).slice(0, 2)).toEqual(['initialize', 'session/new']);
     expect(sessionId).not.toBe(stage.sessionId);

@@ -157,16 +157,19 @@ export class RawClient {
   }
 
   /** Sends a request and gives the whole answer, error or not. `id` is any JSON-RPC id; by default a new number. */
-  async ask(method: string, params: object = {}, id: number | string | null = this.#nextId++): Promise<Received> {
+  ask(method: string, params: object = {}, id: number | string | null = this.#nextId++): Promise<Received> {
     const from = this.received.length;
     const session = at(params, 'sessionId');
     if (typeof session === 'string') this.#asked.set(id, session);
     this.sendMessage({ id, method, params });
-    return this.until(
+    const answer = this.until(
       `the answer to ${method} (id ${JSON.stringify(id)})`,
       (entry) => isResponse(entry.message) && entry.message.id === id,
       { from, timeoutMs: 30_000 },
     );
+    // Who cuts the connection on purpose need not wait for the answer that will not come.
+    answer.catch(() => undefined);
+    return answer;
   }
 
   /** Sends a request and gives its result. @throws RpcError for an error answer. */
