@@ -27,6 +27,8 @@ export const RECORD_VERSION = 1;
 export const HEADER_BYTES = 32;
 const TRAILER_BYTES = 4;
 const FIELD_HEAD_BYTES = 5;
+const BOOT_BYTES = 6;
+const SPACE = 32;
 const FLAG_REQUIRED = 1;
 const FLAG_SYNTHETIC = 2;
 const FLAG_TEXT = 4;
@@ -59,6 +61,30 @@ export interface RecordExtras {
   readonly text?: { readonly start: number; readonly end: number };
 }
 
+/** Plain stores: Node's checked writers cost more than all else in a small record. */
+function putU32(into: Buffer, at: number, value: number): void {
+  into[at] = value >>> 24;
+  into[at + 1] = value >>> 16;
+  into[at + 2] = value >>> 8;
+  into[at + 3] = value;
+}
+
+/** Small records share slabs: an allocation outside the heap for each would cost more than the record. */
+const SLAB_BYTES = 64 * 1024;
+let slab = Buffer.alloc(0);
+let slabAt = 0;
+
+export function allocateRecord(bytes: number): Buffer {
+  if (bytes > SLAB_BYTES / 8) return Buffer.allocUnsafeSlow(bytes);
+  if (slabAt + bytes > slab.length) {
+    slab = Buffer.allocUnsafeSlow(SLAB_BYTES);
+    slabAt = 0;
+  }
+  const record = slab.subarray(slabAt, slabAt + bytes);
+  slabAt += bytes;
+  return record;
+}
+
 function fieldsBytes(event: EventFields): number {
   let bytes = 0;
   for (const name of FIELD_NAMES) {
@@ -79,16 +105,21 @@ export function writeHead(into: Buffer, event: Omit<EventFields, 'payload'>, ext
     (event.synthetic ? FLAG_SYNTHETIC : 0) |
     (envelope === undefined ? 0 : FLAG_ENVELOPE);
   into[3] = extras.kind ?? 0;
-  into.writeUIntBE(event.time, 4, 6);
-  into.writeUInt32BE(fields, 10);
-  into.fill(0, 14, 26);
-  into.latin1Write(extras.boot.padEnd(6, ' '), 26, 6);
+  const high = Math.floor(event.time / 0x1_0000_0000);
+  into[4] = high >>> 8;
+  into[5] = high;
+  putU32(into, 6, event.time >>> 0);
+  putU32(into, 10, fields);
+  putU32(into, 14, 0);
+  putU32(into, 18, 0);
+  putU32(into, 22, 0);
+  for (let i = 0; i < BOOT_BYTES; i++) into[26 + i] = i < extras.boot.length ? extras.boot.charCodeAt(i) : SPACE;
   let at = HEADER_BYTES;
   for (const name of FIELD_NAMES) {
     const value = event[name];
     if (value === undefined) continue;
     into[at] = TAGS[name];
-    into.writeUInt32BE(value.length, at + 1);
+    putU32(into, at + 1, value.length);
     into.latin1Write(value, at + FIELD_HEAD_BYTES);
     at += FIELD_HEAD_BYTES + value.length;
   }
@@ -100,19 +131,18 @@ export function sealRecord(into: Buffer, payloadEnd: number, text?: { start: num
   const payloadStart = HEADER_BYTES + into.readUInt32BE(10);
   if (text) {
     into[2] = (into[2] as number) | FLAG_TEXT;
-    into.writeUInt32BE(text.start, 14);
-    into.writeUInt32BE(text.end, 18);
+    putU32(into, 14, text.start);
+    putU32(into, 18, text.end);
   }
-  into.writeUInt32BE(payloadEnd - payloadStart, 22);
-  into.writeUInt32BE(crc32(into.subarray(0, payloadEnd)), payloadEnd);
+  putU32(into, 22, payloadEnd - payloadStart);
+  putU32(into, payloadEnd, crc32(into.subarray(0, payloadEnd)));
   return payloadEnd + TRAILER_BYTES;
 }
 
 /** Encodes one event. */
 export function encodeRecord(event: EventFields, extras: RecordExtras): Buffer {
   const size = HEADER_BYTES + fieldsBytes(event) + event.payload.length + TRAILER_BYTES;
-  // Small records share a slab: one allocation outside the heap each would cost more than the record.
-  const record = Buffer.allocUnsafe(size);
+  const record = allocateRecord(size);
   const payloadStart = writeHead(record, event, extras);
   record.latin1Write(event.payload, payloadStart);
   const text = extras.text && { start: payloadStart + extras.text.start, end: payloadStart + extras.text.end };

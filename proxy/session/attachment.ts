@@ -39,6 +39,8 @@ export class Attachment {
   /** Pages up to this seq are in memory. */
   prefetched = 0;
   prefetching = false;
+  /** They had to be read from the disk. */
+  cold = false;
 
   constructor(position: Position, view: View, rfd = false) {
     this.position = position;

@@ -38,8 +38,14 @@ export interface PumpSource {
 
 export type Pumped = 'tip' | 'turn' | 'full' | 'waiting' | 'damaged';
 
-/** Events whose pages are brought into memory ahead of the reader. */
-const PREFETCH_EVENTS = 512;
+/**
+ * Pages are brought into memory off the main thread before they are read. When that took no time they were there
+ * already, and so, most likely, are the next ones: a warm log is asked once in a while only.
+ */
+const PROBE_EVENTS = 64;
+const COLD_EVENTS = 256;
+const WARM_EVENTS = 4096;
+const WARM_MS = 3;
 
 /**
  * Moves the attachment at most about `budget` bytes. `tip`: nothing more to do; `turn`: its turn is over;
@@ -100,7 +106,7 @@ function pumpPage(
     prefetch(source, attachment, from, resume);
     return 'waiting';
   }
-  if (from + PREFETCH_EVENTS / 2 > attachment.prefetched && attachment.prefetched < order.head) {
+  if (from + COLD_EVENTS / 2 > attachment.prefetched && attachment.prefetched < order.head) {
     prefetch(source, attachment, attachment.prefetched + 1, resume);
   }
   const to = Math.min(order.head, attachment.prefetched);
@@ -122,13 +128,16 @@ function owesHere(attachment: Attachment): boolean {
 function prefetch(source: PumpSource, attachment: Attachment, from: number, resume: () => void): void {
   if (attachment.prefetching) return;
   attachment.prefetching = true;
-  const to = Math.min(source.order.head, from + PREFETCH_EVENTS - 1);
+  const { log, order } = source;
+  const events = attachment.cold ? COLD_EVENTS : PROBE_EVENTS;
+  const started = performance.now();
   const done = (): void => {
     attachment.prefetching = false;
-    attachment.prefetched = Math.max(attachment.prefetched, to);
+    attachment.cold = performance.now() - started > WARM_MS;
+    attachment.prefetched = from - 1 + (attachment.cold ? events : WARM_EVENTS);
     resume();
   };
-  source.log.prefetch(source.order.num, from, to).then(done, done);
+  log.prefetch(order.num, from, Math.min(order.head, from + events - 1)).then(done, done);
 }
 
 /** Sends what is left of one durable event and moves the position behind it. False when something owed comes first. */

@@ -3,7 +3,7 @@
  * copy: header and fields, the update up to its text, the text as the agent escaped it, and when it is sealed the rest.
  */
 import '../../storage/latin1.ts';
-import { HEADER_BYTES, sealRecord, writeHead } from '../../storage/event-codec.ts';
+import { allocateRecord, HEADER_BYTES, sealRecord, writeHead } from '../../storage/event-codec.ts';
 
 /** What the chunks of a run have in common. All strings are wire text. */
 export interface TextShape {
@@ -58,7 +58,7 @@ export class Run {
     const event = { type: 'update' as const, time: now, turnId, meta, childSessionId, paramsRest, envelopeRest };
     let size = HEADER_BYTES + shape.prefix.length + FIRST_BYTES;
     for (const field of [turnId, meta, childSessionId, paramsRest, envelopeRest]) size += field ? field.length + 5 : 0;
-    this.#bytes = Buffer.allocUnsafe(size);
+    this.#bytes = allocateRecord(size);
     const payloadAt = writeHead(this.#bytes, event, { boot, kind: shape.kind });
     this.textStart = payloadAt + this.#bytes.latin1Write(shape.prefix, payloadAt);
     this.#end = this.textStart;
