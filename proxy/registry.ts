@@ -11,7 +11,8 @@ import { stringifyWire } from '../protocol/wire-text.ts';
 import type { SessionRow } from '../storage/event-log.ts';
 import { recordBound } from './agent/binding.ts';
 import { foldLog } from './session/open-session.ts';
-import { type AcceptedText, type IncomingUpdate, Session, type SessionHost } from './session/session.ts';
+import type { AcceptedText, IncomingUpdate } from './session/intake.ts';
+import { Session, type SessionHost } from './session/session.ts';
 import { emptySessionState } from '../protocol/v1/session-state.ts';
 
 /** What `session/new` and `session/fork` tell about the session that they make. */
@@ -124,7 +125,7 @@ export class Registry {
     recordBound(session, agentSessionId, 'new', facts.response);
     const early = this.#early.get(agentSessionId) ?? [];
     this.#early.delete(agentSessionId);
-    for (const update of early) session.update(update);
+    for (const update of early) session.intake.update(update);
   }
 
   /**
@@ -154,7 +155,7 @@ export class Registry {
   update(agentSessionId: string, incoming: IncomingUpdate): { session: Session; text: AcceptedText } | undefined {
     const session = this.#byAgentId.get(agentSessionId);
     if (session) {
-      const text = session.update(incoming);
+      const text = session.intake.update(incoming);
       return text && { session, text };
     }
     if (this.#creating > 0) {
@@ -169,7 +170,7 @@ export class Registry {
       return undefined;
     }
     this.#children.set(agentSessionId, parent);
-    const text = parent.update({ ...incoming, childSessionId: agentSessionId });
+    const text = parent.intake.update({ ...incoming, childSessionId: agentSessionId });
     return text && { session: parent, text };
   }
 

@@ -13,7 +13,8 @@ import type { Connection } from '../connection.ts';
 import type { Logger } from '../log.ts';
 import type { Registry } from '../registry.ts';
 import { type AgentRequest, errorAnswer } from '../session/agent-request.ts';
-import type { AcceptedText, IncomingUpdate, Session } from '../session/session.ts';
+import type { AcceptedText, IncomingUpdate } from '../session/intake.ts';
+import type { Session } from '../session/session.ts';
 import type { AgentHandler, AgentLink } from './agent-link.ts';
 
 export interface AgentEventsOptions {

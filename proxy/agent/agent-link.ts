@@ -23,7 +23,8 @@ import { type TextTemplate, bodyEndOf, compileTemplate, matchTemplate } from '..
 import { type Member, member, members, stringifyWire } from '../../protocol/wire-text.ts';
 import type { Logger } from '../log.ts';
 import type { AgentAnswer, AgentPort } from '../session/agent-port.ts';
-import type { AcceptedText, IncomingUpdate, Session } from '../session/session.ts';
+import type { AcceptedText, IncomingUpdate } from '../session/intake.ts';
+import type { Session } from '../session/session.ts';
 import type { TextShape } from '../session/run.ts';
 
 /** What the house does with the agent's messages. */
@@ -135,7 +136,7 @@ export class AgentLink implements AgentPort, LineSink {
       // An empty text is not the start of a run; the long way knows what it is.
       if (end === start) return -1;
       const { session, shape } = template.owner;
-      if (!session.text(shape, text.slice(start, end))) return -1;
+      if (!session.intake.text(shape, text.slice(start, end))) return -1;
       if (i > 0) this.#templates = [template, ...templates.filter((other) => other !== template)];
       return next;
     }

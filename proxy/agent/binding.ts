@@ -76,7 +76,7 @@ async function tryWay(
     host.unroute(agentSessionId);
     return failed;
   }
-  if (way === 'load') await session.quiet(REPLAY_QUIET_MS, REPLAY_LONGEST_MS);
+  if (way === 'load') await session.intake.quiet(REPLAY_QUIET_MS, REPLAY_LONGEST_MS);
   session.swallowing = false;
   session.agentSessionId = agentSessionId;
   const { result, wire } = (answer as { message: ResponseMessage }).message;

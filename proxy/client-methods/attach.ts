@@ -40,7 +40,7 @@ export function attachSession(connection: Connection, message: RequestMessage): 
     const wire = notificationText('_sidecar/replay', stringifyWire(params));
     attachment.owe({ ...start.position, what: 'passing', wire });
   }
-  session.owePending(attachment, tip);
+  session.intake.owePending(attachment, tip);
   if (connection.sidecar && start.mode !== 'none') {
     const wire = notificationText(
       '_sidecar/replay',

@@ -31,7 +31,7 @@ export function ensureAttached(connection: Connection, session: Session): Attach
   if (known) return known;
   const tip = session.order.tip;
   const attachment = attachAt(connection, session, tip);
-  session.owePending(attachment, tip);
+  session.intake.owePending(attachment, tip);
   session.approvals.oweCards(connection);
   return attachment;
 }

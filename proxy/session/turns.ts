@@ -270,7 +270,7 @@ export class Turns {
     turn.phase = 'ending';
     clearTimeout(this.#cancelTimer);
     this.#cancelTimer = undefined;
-    if (turn === this.#current) this.#session.flushProgress();
+    if (turn === this.#current) this.#session.intake.flush();
     const { turnId } = turn;
     this.#session.record(
       { type: 'turn_ended', required: true, turnId, payload, synthetic },

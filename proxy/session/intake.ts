@@ -1,0 +1,242 @@
+/**
+ * Where the agent's updates enter a session: classified, and put into the order as an event, as text of the run, or as
+ * something transient.
+ *
+ *   text      -> order.text: joins the run
+ *   progress  -> shown live, merged into the call's pending patch
+ *   tool      -> the pending patch if it says more, then the event
+ *   snapshot  -> event, unless it is what was last said
+ *   transient -> shown live
+ *   event     -> event
+ */
+import type { Position } from '../../protocol/event-id.ts';
+import type { JsonObject } from '../../protocol/json-rpc.ts';
+import { classifyUpdate } from '../../protocol/v1/classify.ts';
+import { UPDATE_KINDS } from '../../protocol/v1/update-kinds.ts';
+import { encodeWire } from '../../protocol/wire-text.ts';
+import type { Attachment } from './attachment.ts';
+import { renderUpdate } from './render.ts';
+import type { TextShape } from './run.ts';
+import type { Session } from './session.ts';
+import { type PendingPatch, patchUpdate, ToolProgress } from './tool-progress.ts';
+
+/** An update of the agent, cut out of its envelope. Strings are wire text, but for `childSessionId`. */
+export interface IncomingUpdate {
+  readonly wire: string;
+  readonly value: JsonObject;
+  readonly meta?: string | undefined;
+  readonly childSessionId?: string | undefined;
+  readonly paramsRest?: string | undefined;
+  readonly envelopeRest?: string | undefined;
+}
+
+/** A text chunk that was accepted: what the fast path may do with the next one like it. */
+export interface AcceptedText {
+  readonly shape: TextShape;
+  /** Span of the text in the update. */
+  readonly bodyStart: number;
+  readonly bodyEnd: number;
+}
+
+/** Events that some clients have seen live: kept until all those are past them. */
+const MAX_SEEN = 64;
+
+export class Intake {
+  readonly #session: Session;
+  readonly #progress = new ToolProgress();
+  /** Which attachments have seen an event as live patches, by its seq. */
+  readonly #seen = new Map<number, Set<Attachment>>();
+  #lastShape: TextShape | undefined;
+  #lastUpdateAt = 0;
+
+  constructor(session: Session) {
+    this.#session = session;
+  }
+
+  /** The fast path: text of a shape that `update` has accepted before. False: take the long way. */
+  text(shape: TextShape, body: string): boolean {
+    const { swallowing, turns, order } = this.#session;
+    if (swallowing) return false;
+    turns.updateSeen();
+    order.text(shape, body, turns.current?.turnId);
+    return true;
+  }
+
+  /** Takes an update; for a text chunk tells how the next one like it may be taken. */
+  update(incoming: IncomingUpdate): AcceptedText | undefined {
+    this.#lastUpdateAt = this.#session.host.now();
+    if (this.#session.swallowing) return undefined;
+    this.#session.turns.updateSeen();
+    const classified = classifyUpdate(incoming.wire, incoming.value);
+    const { kind } = classified;
+    switch (classified.class) {
+      case 'text':
+        return this.#text(incoming, classified);
+      case 'progress':
+        if (this.#isProgress(incoming, classified)) this.#showProgress(incoming, classified);
+        else this.#tool(incoming, kind, classified.toolCallId, classified.fields);
+        return undefined;
+      case 'tool':
+        this.#tool(incoming, kind, classified.toolCallId, classified.fields);
+        return undefined;
+      case 'snapshot':
+        if (this.#isRepeated(incoming, kind)) this.#pass(incoming, kind);
+        else this.#session.recordUpdate(incoming, kind);
+        return undefined;
+      case 'transient':
+        this.#pass(incoming, kind);
+        return undefined;
+      case 'event':
+        this.#session.recordUpdate(incoming, kind);
+        return undefined;
+      default:
+        return undefined;
+    }
+  }
+
+  /** Writes what is pending of tool progress: the turn or the agent has ended. */
+  flush(): void {
+    for (const patch of this.#progress.takeAll()) this.#recordPatch(patch);
+  }
+
+  /** An event that this attachment has seen as live patches. */
+  skips(seq: number, attachment: Attachment): boolean {
+    return this.#seen.size > 0 && (this.#seen.get(seq)?.has(attachment) ?? false);
+  }
+
+  /** The attachment is gone or begins its view anew. */
+  forget(attachment: Attachment): void {
+    for (const seen of this.#seen.values()) seen.delete(attachment);
+  }
+
+  /** Owes an attachment the pending tool progress, which no event holds yet. */
+  owePending(attachment: Attachment, at: Position): void {
+    const { envelope, host } = this.#session;
+    const { sidecar, hidden } = attachment.view;
+    if (hidden.has(UPDATE_KINDS.tool_call_update)) return;
+    for (const patch of this.#progress.all()) {
+      const { turnId, toolCallId } = patch;
+      const childSessionId = patch.childSessionId === undefined ? undefined : encodeWire(patch.childSessionId);
+      const facts = { turnId, time: host.now(), synthetic: false, childSessionId };
+      const eventId = this.#session.eventId(at);
+      const wire = renderUpdate(envelope, facts, patchUpdate(patch), eventId, false, sidecar, sidecar);
+      attachment.owe({ ...at, what: 'passing', wire });
+      attachment.seenPatches.add(toolCallId);
+    }
+  }
+
+  /** Resolves when no update has come for `quietMs`, at the latest after `longestMs`. */
+  quiet(quietMs: number, longestMs: number): Promise<void> {
+    const { now } = this.#session.host;
+    const started = now();
+    return new Promise((resolve) => {
+      const look = (): void => {
+        const rest = Math.min(this.#lastUpdateAt + quietMs, started + longestMs) - now();
+        if (rest <= 0) resolve();
+        else setTimeout(look, rest);
+      };
+      setTimeout(look, quietMs);
+    });
+  }
+
+  #text(
+    incoming: IncomingUpdate,
+    text: { readonly kind: number; readonly key: string; readonly bodyStart: number; readonly bodyEnd: number },
+  ): AcceptedText | undefined {
+    const { wire, meta, childSessionId, paramsRest, envelopeRest } = incoming;
+    const { kind, bodyStart, bodyEnd } = text;
+    const { turns, order } = this.#session;
+    if (kind === UPDATE_KINDS.user_message_chunk && turns.isEcho(incoming.value)) return undefined;
+    const child = childSessionId === undefined ? undefined : encodeWire(childSessionId);
+    const key = `${text.key} ${child ?? ''} ${meta ?? ''} ${paramsRest ?? ''} ${envelopeRest ?? ''}`;
+    if (bodyStart === bodyEnd) {
+      // Nothing to join: unless its message is open, it begins one of its own and is kept as it is.
+      if (order.openRun?.shape.key !== key) this.#session.recordUpdate(incoming, kind);
+      return undefined;
+    }
+    const prefix = wire.slice(0, bodyStart);
+    const suffix = wire.slice(bodyEnd);
+    const last = this.#lastShape;
+    const same = last && last.key === key && last.prefix === prefix && last.suffix === suffix;
+    const shape = same ? last : { kind, key, prefix, suffix, meta, childSessionId: child, paramsRest, envelopeRest };
+    this.#lastShape = shape;
+    order.text(shape, wire.slice(bodyStart, bodyEnd), turns.current?.turnId);
+    // A shape that is seen for the second time is worth a template. What a user says may be an echo and is looked at.
+    return same && kind !== UPDATE_KINDS.user_message_chunk ? { shape, bodyStart, bodyEnd } : undefined;
+  }
+
+  /** Progress: a patch of a known call, without a change of its status and without anything of its own around it. */
+  #isProgress(incoming: IncomingUpdate, patch: { toolCallId: string; status: string | undefined }): boolean {
+    const tool = this.#session.state.tools.get(patch.toolCallId);
+    if (!tool || (patch.status !== undefined && patch.status !== tool.status)) return false;
+    return incoming.meta === undefined && incoming.paramsRest === undefined && incoming.envelopeRest === undefined;
+  }
+
+  #isRepeated(incoming: IncomingUpdate, kind: number): boolean {
+    if (incoming.childSessionId !== undefined || incoming.meta !== undefined) return false;
+    return this.#session.state.snapshots.get(kind) === incoming.wire;
+  }
+
+  #showProgress(incoming: IncomingUpdate, patch: { toolCallId: string; fields: ReadonlyMap<string, string> }): void {
+    const { toolCallId, fields } = patch;
+    if (fields.size === 0) return;
+    const turnId = this.#session.turns.current?.turnId;
+    if (this.#progress.merge(toolCallId, fields, turnId, incoming.childSessionId)) {
+      for (const attachment of this.#session.clients.values()) {
+        if (attachment.behind) attachment.seenPatches.delete(toolCallId);
+        else attachment.seenPatches.add(toolCallId);
+      }
+    }
+    this.#pass(incoming, UPDATE_KINDS.tool_call_update, toolCallId);
+  }
+
+  #tool(incoming: IncomingUpdate, kind: number, toolCallId: string, fields: ReadonlyMap<string, string>): void {
+    const patch = this.#progress.takeBefore(toolCallId, fields);
+    if (patch) this.#recordPatch(patch);
+    else for (const attachment of this.#session.clients.values()) attachment.seenPatches.delete(toolCallId);
+    this.#session.recordUpdate(incoming, kind, toolCallId);
+  }
+
+  #recordPatch(patch: PendingPatch): void {
+    const { toolCallId, turnId, childSessionId } = patch;
+    const seen = new Set<Attachment>();
+    for (const attachment of this.#session.clients.values()) {
+      if (attachment.seenPatches.delete(toolCallId)) seen.add(attachment);
+    }
+    const settled = (seq: number): void => {
+      if (this.#seen.size >= MAX_SEEN) this.#forgetPassed();
+      if (seen.size > 0) this.#seen.set(seq, seen);
+    };
+    const event = { type: 'update' as const, payload: patchUpdate(patch), turnId, toolCallId, childSessionId };
+    this.#session.record(event, { kind: UPDATE_KINDS.tool_call_update, settled });
+  }
+
+  #forgetPassed(): void {
+    for (const [seq, seen] of this.#seen) {
+      if ([...seen].every((attachment) => attachment.position.seq >= seq)) this.#seen.delete(seq);
+    }
+  }
+
+  /** Shows something transient at its place in the order, to those who are at the tip. */
+  #pass(incoming: IncomingUpdate, kind: number, patchOf?: string): void {
+    const { order, turns, host, clients, envelope } = this.#session;
+    const { wire, meta, paramsRest, envelopeRest } = incoming;
+    const childSessionId = incoming.childSessionId === undefined ? undefined : encodeWire(incoming.childSessionId);
+    const own = { meta, childSessionId, paramsRest, envelopeRest };
+    const facts = { ...own, turnId: turns.current?.turnId, time: host.now(), synthetic: false };
+    order.note((at) => {
+      const eventId = this.#session.eventId(at);
+      for (const [client, attachment] of clients) {
+        if (attachment.view.hidden.has(kind)) continue;
+        if (attachment.behind) {
+          if (patchOf !== undefined) attachment.seenPatches.delete(patchOf);
+          continue;
+        }
+        const { sidecar } = attachment.view;
+        const shown = renderUpdate(envelope, facts, wire, eventId, false, sidecar, sidecar);
+        attachment.owe({ ...at, what: 'passing', wire: shown });
+        client.kick();
+      }
+    });
+  }
+}
