@@ -1,5 +1,6 @@
 /** What the parts of the proxy share: made once in `server.ts`. */
 import type { EventLog } from '../storage/event-log.ts';
+import type { HistoryCache } from '../storage/history-cache.ts';
 import type { AgentHost } from './agent/agent-host.ts';
 import type { Config } from './config.ts';
 import type { Connection } from './connection.ts';
@@ -10,6 +11,7 @@ export interface House {
   readonly config: Config;
   readonly logger: Logger;
   readonly log: EventLog;
+  readonly history: HistoryCache;
   readonly boot: string;
   readonly agentHost: AgentHost;
   readonly registry: Registry;

@@ -8,6 +8,8 @@
 import { randomBytes, randomUUID } from 'node:crypto';
 import { readFileSync } from 'node:fs';
 import { GroupCommit } from '../storage/group-commit.ts';
+import { HistoryCache } from '../storage/history-cache.ts';
+import { cacheDir } from '../storage/history-dir.ts';
 import { openLmdbEventLog } from '../storage/lmdb-event-log.ts';
 import { StoreOpenError } from '../storage/store-error.ts';
 import type { EventLog } from '../storage/event-log.ts';
@@ -86,8 +88,10 @@ class Server {
     this.#rule = rule;
     const boot = bootId();
     const now = Date.now;
+    const history = new HistoryCache(log, cacheDir(config.storeDir));
     const sessionHost: SessionHost = {
       log,
+      history,
       boot,
       config,
       logger,
@@ -118,6 +122,7 @@ class Server {
       config,
       logger,
       log: eventLog,
+      history,
       boot,
       agentHost: this.#agentHost,
       registry: this.#registry,

@@ -9,7 +9,7 @@
  * The log is the truth: every answer is of the events up to the log's last one when it was asked. Nothing here writes
  * to the log, and no failure of the cache's disk is a failure of an answer: it is then folded in memory.
  *
- * For whoever needs the latest messages (priming an agent): `cache.recent(row, maxBytes)` gives them newest first.
+ * For whoever needs the latest messages (priming an agent): `recentMessages(session, maxBytes)` gives them newest first.
  */
 import { rmSync } from 'node:fs';
 import { settledId } from '../protocol/event-id.ts';
@@ -214,6 +214,18 @@ export class HistoryCache {
       this.#hot.delete(num);
     }
   }
+}
+
+/**
+ * A session's latest messages, newest first, whose JSON has about `maxBytes` together at most: what is in the log, so
+ * not the text that streams just now.
+ * @throws HistoryLogDamage
+ */
+export function recentMessages(
+  session: { readonly row: SessionRow; readonly host: { readonly history: HistoryCache } },
+  maxBytes: number,
+): Promise<readonly HistoryMessage[]> {
+  return session.host.history.recent(session.row, maxBytes);
 }
 
 function isOf(identity: HistoryIdentity, row: SessionRow): boolean {
