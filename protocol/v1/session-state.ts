@@ -17,12 +17,38 @@ export interface ToolState {
   status: string | undefined;
   /** It has been `in_progress` at some time. */
   started: boolean;
+  /** Turn of its last event that belonged to one. */
+  turnId: string | undefined;
+  childSessionId: string | undefined;
+  /** What an open call shows, wire text of its `content`. */
+  content: string | undefined;
+}
+
+/** A running subagent, by the sessionId that it announced. */
+export interface SubagentState {
+  turnId: string | undefined;
+  childSessionId: string | undefined;
 }
 
 export interface ApprovalState {
   readonly seq: number;
   readonly toolCallId: string | undefined;
   state: 'pending' | 'resolved' | 'interrupted';
+  /** Ids of the offered options that mean no. */
+  readonly rejecting: readonly string[];
+  /** Resolved by a no, or by nobody. */
+  refused: boolean;
+}
+
+/** How the session came to live in an agent, the last time. */
+export interface BoundState {
+  /** Undefined in a fork that no agent knows yet. */
+  readonly agentSessionId: string | undefined;
+  readonly how: string;
+  /** The agent's answer to new, load, resume or fork, wire text of an object. */
+  readonly response: string;
+  /** A turn has been answered since: the agent has what it was primed with. */
+  proven: boolean;
 }
 
 export interface SessionState {
@@ -35,8 +61,10 @@ export interface SessionState {
   readonly snapshots: Map<number, string>;
   /** Sessions that this one has announced as its children. */
   readonly children: Set<string>;
-  /** The agent's last answer to new, load, resume or fork, wire text of an object. */
-  bound: { agentSessionId: string; response: string } | undefined;
+  /** Subagents that are marked running. */
+  readonly subagents: Map<string, SubagentState>;
+  bound: BoundState | undefined;
+  /** Messages of the user: prompts that were started, and what an import brought. */
   userMessages: number;
   title: string | null | undefined;
 }
@@ -49,6 +77,7 @@ export function emptySessionState(): SessionState {
     approvals: new Map(),
     snapshots: new Map(),
     children: new Set(),
+    subagents: new Map(),
     bound: undefined,
     userMessages: 0,
     title: undefined,
@@ -89,26 +118,39 @@ export function applyEvent(state: SessionState, event: FoldedEvent): void {
     case 'turn_ended':
       if (event.turnId === undefined) return;
       state.openTurns.delete(event.turnId);
+      if (state.bound && !state.bound.proven && event.payload().startsWith('{"outcome":"response"')) {
+        state.bound.proven = true;
+      }
       for (const prompt of state.prompts.values()) if (prompt.turnId === event.turnId) prompt.ended = event.seq;
       return;
     case 'session_bound': {
       const payload = event.payload();
-      const bound = parseWire(payload) as { agentSessionId: string };
+      const { agentSessionId, how } = parseWire(payload) as { agentSessionId: string; how: string };
       const response = valueAt(payload, ['response']) ?? '{}';
-      state.bound = { agentSessionId: bound.agentSessionId, response };
+      state.bound = { agentSessionId, how, response, proven: false };
       return;
     }
-    case 'approval_requested': {
-      const { approvalId } = parseWire(event.payload()) as { approvalId: string };
-      state.approvals.set(approvalId, { seq: event.seq, toolCallId: event.toolCallId, state: 'pending' });
+    case 'session_forked':
+      // The parent's agent session stays the parent's, and so do its answers to promptIds.
+      state.bound = {
+        agentSessionId: undefined,
+        how: 'forked',
+        response: state.bound?.response ?? '{}',
+        proven: false,
+      };
+      state.prompts.clear();
       return;
-    }
+    case 'approval_requested':
+      applyApproval(state, event);
+      return;
     case 'approval_reopened':
     case 'approval_resolved':
     case 'approval_interrupted': {
-      const { approvalId } = parseWire(event.payload()) as { approvalId: string };
+      const { approvalId, outcome } = parseWire(event.payload()) as { approvalId: string; outcome?: unknown };
       const approval = state.approvals.get(approvalId);
-      if (approval) approval.state = APPROVAL_AFTER[event.type];
+      if (!approval) return;
+      approval.state = APPROVAL_AFTER[event.type];
+      approval.refused = approval.state === 'resolved' && isRefusal(outcome, approval.rejecting);
       return;
     }
     default:
@@ -120,6 +162,26 @@ const APPROVAL_AFTER = {
   approval_resolved: 'resolved',
   approval_interrupted: 'interrupted',
 } as const;
+
+function applyApproval(state: SessionState, event: FoldedEvent): void {
+  const { approvalId, params } = parseWire(event.payload()) as { approvalId: string; params?: unknown };
+  const options = isObject(params) && Array.isArray(params['options']) ? (params['options'] as unknown[]) : [];
+  const rejecting = options.flatMap((option) =>
+    isObject(option) && typeof option['optionId'] === 'string' && String(option['kind']).startsWith('reject')
+      ? [option['optionId']]
+      : [],
+  );
+  const { seq, toolCallId } = event;
+  state.approvals.set(approvalId, { seq, toolCallId, state: 'pending', rejecting, refused: false });
+}
+
+function isRefusal(outcome: unknown, rejecting: readonly string[]): boolean {
+  if (!isObject(outcome)) return false;
+  if (outcome['outcome'] === 'cancelled' || outcome['action'] === 'cancel' || outcome['action'] === 'decline') {
+    return true;
+  }
+  return outcome['outcome'] === 'selected' && rejecting.includes(String(outcome['optionId']));
+}
 
 function applyTurn(state: SessionState, event: FoldedEvent): void {
   const turnId = event.turnId;
@@ -139,15 +201,23 @@ function applyUpdate(state: SessionState, event: FoldedEvent): void {
     if (event.toolCallId === undefined) return;
     const update = event.value ?? (parseWire(event.payload()) as JsonObject);
     const status = typeof update['status'] === 'string' ? update['status'] : undefined;
-    const tool = state.tools.get(event.toolCallId) ?? { status: undefined, started: false };
+    const { turnId, childSessionId } = event;
+    const known = state.tools.get(event.toolCallId);
+    const tool = known ?? { status: undefined, started: false, turnId, childSessionId, content: undefined };
     if (status !== undefined) tool.status = status;
     if (status === 'in_progress') tool.started = true;
-    state.tools.set(event.toolCallId, tool);
+    if (turnId !== undefined) tool.turnId = turnId;
+    if (!isOpenTool(tool)) tool.content = undefined;
+    else if (Array.isArray(update['content'])) tool.content = valueAt(event.payload(), ['content']);
+    if (!known) state.tools.set(event.toolCallId, tool);
     return;
   }
   if (event.kind === UPDATE_KINDS.subagent_update) {
-    const update = parseWire(event.payload()) as { sessionId?: unknown; childSessionId?: unknown };
-    for (const id of [update.sessionId, update.childSessionId]) if (typeof id === 'string') state.children.add(id);
+    applySubagent(state, event);
+    return;
+  }
+  if (event.kind === UPDATE_KINDS.user_message_chunk && event.childSessionId === undefined) {
+    state.userMessages++;
     return;
   }
   if (event.childSessionId !== undefined || !SNAPSHOTS.has(event.kind)) return;
@@ -159,6 +229,17 @@ function applyUpdate(state: SessionState, event: FoldedEvent): void {
       state.title = update['title'];
     }
   }
+}
+
+function applySubagent(state: SessionState, event: FoldedEvent): void {
+  const update = parseWire(event.payload()) as JsonObject;
+  const { sessionId, state: told } = update;
+  for (const id of [sessionId, update['childSessionId']]) if (typeof id === 'string') state.children.add(id);
+  if (typeof sessionId !== 'string' || !isObject(told)) return;
+  const { turnId, childSessionId } = event;
+  const idle = told['state'] === 'idle' || told['state'] === 'unknown';
+  if (idle) state.subagents.delete(sessionId);
+  else state.subagents.set(sessionId, { turnId, childSessionId });
 }
 
 /** A tool call that has begun and has no result. */
