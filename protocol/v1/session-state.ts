@@ -3,6 +3,7 @@
  * a cold one applies its log when it is opened. Nothing here is stored.
  */
 import { type JsonObject, isObject } from '../json-rpc.ts';
+import { fingerprintOf } from '../approval-answer.ts';
 import { parseWire, valueAt } from '../wire-text.ts';
 import { UPDATE_KINDS } from './update-kinds.ts';
 
@@ -31,11 +32,19 @@ export interface SubagentState {
 }
 
 export interface ApprovalState {
+  /** Of its `approval_requested`. */
   readonly seq: number;
-  readonly toolCallId: string | undefined;
+  toolCallId: string | undefined;
+  turnId: string | undefined;
+  /** See `fingerprintOf`. */
+  fingerprint: string | undefined;
   state: 'pending' | 'resolved' | 'interrupted';
+  /** The last recorded outcome, wire text. */
+  outcome: string | undefined;
+  /** The agent went on behind the answer: an event of the call, or the end of the turn, follows it. */
+  used: boolean;
   /** Ids of the offered options that mean no. */
-  readonly rejecting: readonly string[];
+  rejecting: readonly string[];
   /** Resolved by a no, or by nobody. */
   refused: boolean;
 }
@@ -57,6 +66,8 @@ export interface SessionState {
   readonly prompts: Map<string, PromptRecord>;
   readonly tools: Map<string, ToolState>;
   readonly approvals: Map<string, ApprovalState>;
+  /** Answers behind which the agent has not gone on. */
+  readonly unusedAnswers: Set<ApprovalState>;
   /** Last update by kind, wire text; the session's own, not its children's. */
   readonly snapshots: Map<number, string>;
   /** Sessions that this one has announced as its children. */
@@ -75,6 +86,7 @@ export function emptySessionState(): SessionState {
     prompts: new Map(),
     tools: new Map(),
     approvals: new Map(),
+    unusedAnswers: new Set(),
     snapshots: new Map(),
     children: new Set(),
     subagents: new Map(),
@@ -92,6 +104,8 @@ export interface FoldedEvent {
   readonly turnId?: string | undefined;
   readonly toolCallId?: string | undefined;
   readonly childSessionId?: string | undefined;
+  /** Made by the sidecar, not by the agent. */
+  readonly synthetic?: boolean | undefined;
   readonly payload: () => string;
   /** The payload of an update, parsed, when the caller has it. */
   readonly value?: JsonObject | undefined;
@@ -117,6 +131,7 @@ export function applyEvent(state: SessionState, event: FoldedEvent): void {
       return;
     case 'turn_ended':
       if (event.turnId === undefined) return;
+      if (!event.synthetic) useAnswers(state, ({ turnId }) => turnId === event.turnId);
       state.openTurns.delete(event.turnId);
       if (state.bound && !state.bound.proven && event.payload().startsWith('{"outcome":"response"')) {
         state.bound.proven = true;
@@ -141,38 +156,61 @@ export function applyEvent(state: SessionState, event: FoldedEvent): void {
       state.prompts.clear();
       return;
     case 'approval_requested':
+    case 'approval_reopened':
       applyApproval(state, event);
       return;
-    case 'approval_reopened':
     case 'approval_resolved':
     case 'approval_interrupted': {
-      const { approvalId, outcome } = parseWire(event.payload()) as { approvalId: string; outcome?: unknown };
+      const payload = event.payload();
+      const { approvalId, outcome } = parseWire(payload) as { approvalId: string; outcome?: unknown };
       const approval = state.approvals.get(approvalId);
       if (!approval) return;
-      approval.state = APPROVAL_AFTER[event.type];
+      approval.state = event.type === 'approval_resolved' ? 'resolved' : 'interrupted';
       approval.refused = approval.state === 'resolved' && isRefusal(outcome, approval.rejecting);
+      if (approval.state === 'interrupted') return;
+      approval.outcome = valueAt(payload, ['outcome']);
+      state.unusedAnswers.add(approval);
       return;
     }
     default:
   }
 }
 
-const APPROVAL_AFTER = {
-  approval_reopened: 'pending',
-  approval_resolved: 'resolved',
-  approval_interrupted: 'interrupted',
-} as const;
-
 function applyApproval(state: SessionState, event: FoldedEvent): void {
-  const { approvalId, params } = parseWire(event.payload()) as { approvalId: string; params?: unknown };
-  const options = isObject(params) && Array.isArray(params['options']) ? (params['options'] as unknown[]) : [];
+  const { approvalId, method, params } = parseWire(event.payload()) as {
+    approvalId: string;
+    method: string;
+    params: JsonObject;
+  };
+  const options = Array.isArray(params['options']) ? (params['options'] as unknown[]) : [];
   const rejecting = options.flatMap((option) =>
     isObject(option) && typeof option['optionId'] === 'string' && String(option['kind']).startsWith('reject')
       ? [option['optionId']]
       : [],
   );
-  const { seq, toolCallId } = event;
-  state.approvals.set(approvalId, { seq, toolCallId, state: 'pending', rejecting, refused: false });
+  const { toolCallId, turnId } = event;
+  const known = state.approvals.get(approvalId);
+  if (known) state.unusedAnswers.delete(known);
+  state.approvals.set(approvalId, {
+    seq: known?.seq ?? event.seq,
+    toolCallId,
+    turnId,
+    fingerprint: fingerprintOf({ method, params }),
+    state: 'pending',
+    outcome: known?.outcome,
+    used: false,
+    rejecting,
+    refused: false,
+  });
+}
+
+/** The agent acted on these answers: when it asks again, it means something new. */
+function useAnswers(state: SessionState, about: (approval: ApprovalState) => boolean): void {
+  for (const approval of state.unusedAnswers) {
+    if (!about(approval)) continue;
+    approval.used = true;
+    state.unusedAnswers.delete(approval);
+  }
 }
 
 function isRefusal(outcome: unknown, rejecting: readonly string[]): boolean {
@@ -210,6 +248,7 @@ function applyUpdate(state: SessionState, event: FoldedEvent): void {
     if (!isOpenTool(tool)) tool.content = undefined;
     else if (Array.isArray(update['content'])) tool.content = valueAt(event.payload(), ['content']);
     if (!known) state.tools.set(event.toolCallId, tool);
+    if (!event.synthetic) useAnswers(state, ({ toolCallId }) => toolCallId === event.toolCallId);
     return;
   }
   if (event.kind === UPDATE_KINDS.subagent_update) {

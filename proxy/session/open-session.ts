@@ -42,6 +42,7 @@ export function foldLog(log: EventLog, row: SessionRow): Folded {
       turnId,
       toolCallId: event.toolCallId === undefined ? undefined : decodeWire(event.toolCallId),
       childSessionId: event.childSessionId === undefined ? undefined : decodeWire(event.childSessionId),
+      synthetic: event.synthetic,
       payload: () => payload,
     });
     return true;

@@ -135,6 +135,7 @@ export class Session implements PumpSource {
       turnId,
       toolCallId,
       childSessionId,
+      synthetic: event.synthetic,
       payload: () => payload,
       value,
     });
