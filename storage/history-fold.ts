@@ -15,8 +15,8 @@ import type { HistoryFile } from './history-file.ts';
 import type { StoredEntry } from './history-message.ts';
 
 /** A window is written when its payloads have this many bytes. */
-const WINDOW_BYTES = 2 * 1024 * 1024;
-const WINDOW_EVENTS = 2000;
+const WINDOW_BYTES = 512 * 1024;
+const WINDOW_EVENTS = 500;
 const CRC_BYTES = 4;
 
 /** Kinds of update that make or change entries; all others are stepped over. */
