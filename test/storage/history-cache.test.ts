@@ -237,22 +237,22 @@ async function kept(turns = 40): Promise<Kept> {
   return { log, dir, path: historyPath(dir, 1), wanted: expected(updates) };
 }
 
-/** The generation and the place of the root: what a rebuild changes. */
-function inode(path: string): number {
-  return statSync(path).ino;
+/** When the file was made: a rebuild makes another. */
+function birth(path: string): bigint {
+  return statSync(path, { bigint: true }).birthtimeNs;
 }
 
 describe('the files of the chat history', () => {
   it('[HI2] are used again, and caught up, by the next process', async () => {
     const { log, dir, path, wanted } = await kept();
-    const before = inode(path);
+    const before = birth(path);
     const events = readFileSync(path).length;
     await write(log, ROW, [textEvent(' and more')]);
     const cache = new HistoryCache(log, dir);
     const seen = bare(await whole(cache));
     expect(seen.slice(0, -1)).toEqual(wanted.slice(0, -1));
     expect(JSON.stringify(seen.at(-1))).toContain('answer 40 and more');
-    expect(inode(path)).toBe(before);
+    expect(birth(path)).toBe(before);
     expect(readFileSync(path).length - events).toBeLessThan(20_000);
     cache.close();
   });
@@ -359,10 +359,10 @@ describe('the files of the chat history', () => {
     bytes.writeUInt32BE(crc32(bytes.subarray(offset, offset + length)), slot + 18);
     bytes.writeUInt32BE(crc32(bytes.subarray(slot, slot + 22)), slot + 22);
     writeFileSync(path, bytes);
-    const before = inode(path);
+    const before = birth(path);
     const cache = new HistoryCache(log, dir);
     expect(bare(await whole(cache))).toEqual(wanted);
-    expect(inode(path)).not.toBe(before);
+    expect(birth(path)).not.toBe(before);
     cache.close();
   });
 
