@@ -115,6 +115,18 @@ const TABLE = {
     retry: 'no',
     text: 'The protocol version is not supported here. Use version 1.',
   },
+  unreachable: {
+    code: -32010,
+    fault: 'nobody',
+    retry: 'later',
+    text: 'The sidecar cannot be reached. Look at its address and whether it runs.',
+  },
+  refused: {
+    code: -32010,
+    fault: 'client',
+    retry: 'no',
+    text: 'The sidecar refuses the connection. Look at the address and the token.',
+  },
 } as const satisfies Record<string, ErrorSpec>;
 
 export type ErrorKind = keyof typeof TABLE;

@@ -87,6 +87,7 @@ const FROM_CLIENT = {
   '_sidecar/events': request('session', 'sidecar', 'no', 'observer'),
   // Its sessionId is optional: without one, over all sessions that the client may see.
   '_sidecar/approvals': request('session', 'sidecar', 'no', 'observer'),
+  '_sidecar/ping': request('connection', 'sidecar', 'no', 'observer'),
   '_sidecar/status': request('session', 'sidecar', 'no', 'observer'),
 } as const satisfies Record<string, MethodSpec>;
 

@@ -2,7 +2,7 @@
  * What a client asks for, by method. A method that is not ours passes to the agent with the id rewritten; its answer
  * comes back with the client's id, byte for byte.
  */
-import { type NotificationMessage, type RequestMessage, paramsOf } from '../../protocol/json-rpc.ts';
+import { type NotificationMessage, type RequestMessage, paramsOf, responseText } from '../../protocol/json-rpc.ts';
 import { methodOf } from '../../protocol/methods.ts';
 import type { Connection } from '../connection.ts';
 import { authenticate } from './authenticate.ts';
@@ -31,6 +31,8 @@ const REQUESTS: Readonly<Record<string, RequestHandler>> = {
   'session/set_config_option': setModeOrOption,
   'session/close': closeSession,
   'session/delete': deleteSession,
+  // A sign of life for clients whose platform shows them no WebSocket pings.
+  '_sidecar/ping': (connection, message) => connection.send(responseText(message.id, '{}')),
 };
 
 export function receiveRequest(connection: Connection, message: RequestMessage): void {

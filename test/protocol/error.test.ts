@@ -15,7 +15,9 @@ describe('the error table', () => {
       'observer',
       'protocol_version',
       'read_only',
+      'refused',
       'session_busy',
+      'unreachable',
     ]);
     const others = Object.fromEntries(
       kinds.filter((kind) => !own.includes(kind)).map((kind) => [kind, ERRORS[kind].code]),

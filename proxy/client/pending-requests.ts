@@ -1,0 +1,139 @@
+/**
+ * Requests of the local side that are not answered yet. Each is kept as it was sent, with a key that makes it safe to
+ * send again: a prompt its `promptId`, others a `requestKey`. Requests that attach go again with the cursor instead.
+ */
+import { type RequestMessage, isObject, paramsOf } from '../../protocol/json-rpc.ts';
+import { withParams, withSidecar, sidecarOf } from './sidecar-member.ts';
+
+export interface PendingRequest {
+  readonly id: string;
+  readonly method: string;
+  readonly sessionId: string | undefined;
+  /** The message as it goes out, wire text. */
+  readonly wire: string;
+  readonly promptId: string | undefined;
+  /** It has gone out on the present connection. */
+  sent: boolean;
+  /** It has gone out before, on a connection that is lost. */
+  again: boolean;
+  /** Of an attach: its replay has begun, so that the cursor stands in it. */
+  replayBegan: boolean;
+  /** A cancel for it that may have been lost, wire text. */
+  cancel: string | undefined;
+}
+
+/** Attaching is done again on each connection, so it must not be answered from memory. */
+const WITHOUT_KEY = new Set(['initialize', 'session/load', 'session/resume', 'session/attach', '_sidecar/ping']);
+
+export class PendingRequests {
+  readonly #byId = new Map<string, PendingRequest>();
+  #bytes = 0;
+
+  get bytes(): number {
+    return this.#bytes;
+  }
+
+  get all(): IterableIterator<PendingRequest> {
+    return this.#byId.values();
+  }
+
+  get(id: string): PendingRequest | undefined {
+    return this.#byId.get(id);
+  }
+
+  /** Keeps a request. @param wire the message, when it is not sent as it came */
+  add(message: RequestMessage, newId: () => string, wire = message.wire): PendingRequest {
+    const { method, id } = message;
+    const params = paramsOf(message);
+    const given = sidecarOf(params);
+    const { sessionId } = params;
+    let out = wire;
+    let promptId: string | undefined;
+    if (method === 'session/prompt') {
+      promptId = typeof given['promptId'] === 'string' ? given['promptId'] : newId();
+      if (given['promptId'] === undefined) out = withKey(message, { promptId });
+    } else if (!WITHOUT_KEY.has(method) && given['requestKey'] === undefined) {
+      out = withKey(message, { requestKey: newId() });
+    }
+    const request: PendingRequest = {
+      id,
+      method,
+      sessionId: typeof sessionId === 'string' ? sessionId : undefined,
+      wire: out,
+      promptId,
+      sent: false,
+      again: false,
+      replayBegan: false,
+      cancel: undefined,
+    };
+    this.#drop(id);
+    this.#byId.set(id, request);
+    this.#bytes += out.length;
+    return request;
+  }
+
+  /** Answered: it is forgotten. */
+  take(id: string): PendingRequest | undefined {
+    const request = this.#byId.get(id);
+    this.#drop(id);
+    return request;
+  }
+
+  takeAll(): PendingRequest[] {
+    const all = [...this.#byId.values()];
+    this.#byId.clear();
+    this.#bytes = 0;
+    return all;
+  }
+
+  /** The connection is lost: what has gone out has to go again. */
+  lost(): void {
+    for (const request of this.#byId.values()) {
+      if (request.sent) request.again = true;
+      request.sent = false;
+    }
+  }
+
+  /** The local side's own load or resume of a session. */
+  attachOf(sessionId: string): PendingRequest | undefined {
+    for (const request of this.#byId.values()) {
+      if (request.sessionId === sessionId && isAttach(request.method)) return request;
+    }
+    return undefined;
+  }
+
+  hasPrompt(promptId: unknown): boolean {
+    if (typeof promptId !== 'string') return false;
+    for (const request of this.#byId.values()) if (request.promptId === promptId) return true;
+    return false;
+  }
+
+  /** A cancel was sent; it goes again with what it cancels. */
+  cancelled(matches: (request: PendingRequest) => boolean, wire: string): void {
+    for (const request of this.#byId.values()) if (matches(request)) request.cancel = wire;
+  }
+
+  largest(): PendingRequest | undefined {
+    let found: PendingRequest | undefined;
+    for (const request of this.#byId.values()) if (!found || request.wire.length > found.wire.length) found = request;
+    return found;
+  }
+
+  #drop(id: string): void {
+    const known = this.#byId.get(id);
+    if (!known) return;
+    this.#byId.delete(id);
+    this.#bytes -= known.wire.length;
+  }
+}
+
+export function isAttach(method: string): boolean {
+  return method === 'session/load' || method === 'session/resume' || method === 'session/attach';
+}
+
+function withKey(message: RequestMessage, key: Readonly<Record<string, string>>): string {
+  const value = message.value['params'];
+  if (value !== undefined && !isObject(value)) return message.wire;
+  const params = message.params ? message.wire.slice(message.params.valueStart, message.params.valueEnd) : '{}';
+  return withParams(message.wire, withSidecar(params, key));
+}

@@ -1,0 +1,471 @@
+/**
+ * A connection that survives drops, without sockets and clocks: messages, the time and the ends of transports come in,
+ * messages and orders to the transport go out. One side is local (an editor, an SDK client) and never notices; the other
+ * is a sidecar, reached by one transport after another.
+ *
+ *   local(wire) --> pending requests, backlog --> sink.remote      only while live
+ *   sink.local <-- sessions' cursors, agent requests <-- remote(wire)
+ *
+ * On a new transport: initialize as before, `session/resume` of every open session after its cursor, then what was not
+ * answered is sent again under the same keys, then what waited. The procedure of one session is in `session-resumer.ts`.
+ */
+import { type ErrorKind, rpcError } from '../../protocol/error.ts';
+import {
+  type NotificationMessage,
+  type RequestMessage,
+  type ResponseMessage,
+  errorText,
+  isObject,
+  paramsOf,
+  parseMessage,
+  requestText,
+} from '../../protocol/json-rpc.ts';
+import { parseWire, stringifyWire, valueAt } from '../../protocol/wire-text.ts';
+import { AgentRequests } from './agent-requests.ts';
+import { type Phase, type PhaseEvent, type PhaseTimes, firstPhase, isOpen, step, wakeAt } from './link-phase.ts';
+import { type PendingRequest, PendingRequests, isAttach } from './pending-requests.ts';
+import { SessionBook, type TrackedSession, advance, eventIdOf } from './session-book.ts';
+import { SessionResumer } from './session-resumer.ts';
+import { sidecarOf, withMembers, withParams, withSidecar, withoutSidecar } from './sidecar-member.ts';
+
+export interface LinkSink {
+  /** A message for the local side. */
+  local(wire: string): void;
+  /** A message for the sidecar, on the present transport. */
+  remote(wire: string): void;
+  /** Opens a new transport. */
+  open(): void;
+  /** Ends the present transport at once. */
+  cut(): void;
+  /** Asks the present transport for a sign of life; false when it cannot. */
+  ping(): boolean;
+  state(state: LinkState): void;
+}
+
+export interface LinkState {
+  readonly phase: Phase['name'];
+  /** Failed attempts since the connection was last live. */
+  readonly attempt: number;
+  /** Why it is not live, a sentence without its full stop. */
+  readonly reason?: string | undefined;
+}
+
+export interface LinkOptions {
+  readonly times: PhaseTimes;
+  /** Who we are, the same on every transport. */
+  readonly clientId: string;
+  /** Told to the other clients of a session. */
+  readonly name?: string | undefined;
+  readonly random: () => number;
+  readonly newId: () => string;
+}
+
+/** Bytes of waiting messages from which the local side should not be read. */
+const BACKLOG_BYTES = 16 * 1024 * 1024;
+const PENDING_BYTES = 256 * 1024 * 1024;
+/** After this time live, agent requests that were not asked again are over. */
+const ORPHAN_MS = 5000;
+
+type Own = { readonly what: 'initialize' | 'ping' } | { readonly what: 'resume'; readonly session: TrackedSession };
+
+export class ResumableLink {
+  readonly #options: LinkOptions;
+  readonly #sink: LinkSink;
+  readonly #pending = new PendingRequests();
+  readonly #sessions = new SessionBook();
+  readonly #agentRequests: AgentRequests;
+  readonly #resumer: SessionResumer;
+  readonly #own = new Map<string, Own>();
+  readonly #ownPrefix: string;
+  #nextOwn = 1;
+  #backlog: string[] = [];
+  #backlogBytes = 0;
+  #phase: Phase;
+  /** Params of the local side's `initialize` with ours in it, once it was answered. */
+  #initializeParams: string | undefined;
+  /** The local side opted in itself and gets everything. */
+  #aware = false;
+  #orphansAt: number | undefined;
+  #endKind: ErrorKind = 'unreachable';
+  #times: PhaseTimes;
+
+  constructor(options: LinkOptions, sink: LinkSink, now: number) {
+    this.#options = options;
+    this.#sink = sink;
+    this.#times = options.times;
+    this.#ownPrefix = `"link-${options.newId()}-`;
+    this.#agentRequests = new AgentRequests({
+      local: (wire) => sink.local(wire),
+      remote: (wire) => sink.remote(wire),
+    });
+    this.#resumer = new SessionResumer({
+      ask: (session, method, params) => this.#ask(method, params, { what: 'resume', session }),
+      show: (wire) => sink.local(wire),
+      gone: (sessionId) => {
+        this.#sessions.close(sessionId);
+        this.#agentRequests.withdrawSession(sessionId);
+      },
+      newId: options.newId,
+    });
+    const first = firstPhase(now);
+    this.#phase = first.phase;
+  }
+
+  /** Begins to connect. */
+  start(): void {
+    this.#sink.state({ phase: 'connecting', attempt: 0 });
+    this.#sink.open();
+  }
+
+  get phase(): Phase {
+    return this.#phase;
+  }
+
+  /** So much waits that the local side should not be read. */
+  get congested(): boolean {
+    return this.#backlogBytes > BACKLOG_BYTES;
+  }
+
+  /** Requests of the local side that are not answered. */
+  get unanswered(): number {
+    return [...this.#pending.all].length;
+  }
+
+  get sessions(): SessionBook {
+    return this.#sessions;
+  }
+
+  /** When `tick` is due; undefined: not at all. */
+  wakeAt(): number | undefined {
+    const at = wakeAt(this.#times, this.#phase);
+    const orphans = this.#orphansAt;
+    return at === undefined || orphans === undefined ? at : Math.min(at, orphans);
+  }
+
+  opened(now: number): void {
+    this.#step({ type: 'opened', now });
+    for (const request of this.#pending.all) if (request.method === 'initialize') this.#send(request);
+    const initialising = [...this.#pending.all].some(({ method }) => method === 'initialize');
+    if (initialising) return;
+    if (this.#initializeParams !== undefined) this.#ask('initialize', this.#initializeParams, { what: 'initialize' });
+    else for (const request of this.#pending.all) this.#send(request);
+  }
+
+  lost(now: number, reason: string, code?: number): void {
+    if (code === 4413 || code === 1009) this.#giveUpLargest();
+    this.#step({ type: 'lost', now, random: this.#options.random(), reason }, reason);
+  }
+
+  refused(reason: string): void {
+    this.#endKind = 'refused';
+    this.#step({ type: 'refused', reason }, reason);
+  }
+
+  heard(now: number): void {
+    this.#step({ type: 'heard', now });
+  }
+
+  tick(now: number): void {
+    if (this.#orphansAt !== undefined && now >= this.#orphansAt) {
+      this.#orphansAt = undefined;
+      this.#agentRequests.withdrawOrphans();
+    }
+    this.#step({ type: 'tick', now, random: this.#options.random() }, 'the sidecar does not answer');
+  }
+
+  end(reason: string): void {
+    this.#step({ type: 'end', reason }, reason);
+  }
+
+  /** A message of the local side. */
+  local(wire: string, now: number): void {
+    const message = parseMessage(wire);
+    if (message.kind === 'invalid') {
+      const kind: ErrorKind = message.code === -32700 ? 'parse_error' : 'invalid_request';
+      this.#sink.local(errorText(message.id, stringifyWire(rpcError(kind, message.reason))));
+    } else if (message.kind === 'response') {
+      this.#agentRequests.answered(message, now);
+    } else if (message.kind === 'notification') this.#localNotification(message);
+    else this.#localRequest(message);
+  }
+
+  /** A message of the sidecar. */
+  remote(wire: string, now: number): void {
+    this.#step({ type: 'heard', now });
+    const message = parseMessage(wire);
+    switch (message.kind) {
+      case 'invalid':
+        return;
+      case 'response':
+        this.#remoteResponse(message, now);
+        return;
+      case 'request':
+        this.#agentRequests.asked(message);
+        return;
+      case 'notification':
+        this.#remoteNotification(message);
+    }
+  }
+
+  #localRequest(message: RequestMessage): void {
+    const { id } = message;
+    if (this.#phase.name === 'ended') {
+      this.#fail(id, this.#endKind, this.#phase.reason);
+      return;
+    }
+    if (this.#pending.bytes + message.wire.length > PENDING_BYTES) {
+      this.#fail(id, 'unreachable', 'too much is waiting for it');
+      return;
+    }
+    const wire = message.method === 'initialize' ? this.#optIn(message) : message.wire;
+    const request = this.#pending.add(message, this.#options.newId, wire);
+    const early = this.#phase.name === 'greeting' && this.#initializeParams === undefined;
+    if (this.#phase.name === 'live' || early) this.#send(request);
+  }
+
+  #localNotification(message: NotificationMessage): void {
+    const params = paramsOf(message);
+    const live = this.#phase.name === 'live';
+    let waits = false;
+    if (message.method === 'session/cancel' || message.method === '$/cancel_request') {
+      const requestId = valueAt(message.wire, ['params', 'requestId']);
+      const { sessionId } = params;
+      this.#pending.cancelled((request) => {
+        const hit =
+          message.method === 'session/cancel'
+            ? request.promptId !== undefined && request.sessionId === sessionId
+            : request.id === requestId;
+        waits ||= hit;
+        return hit;
+      }, message.wire);
+    }
+    if (live) this.#sink.remote(message.wire);
+    else if (!waits && this.#phase.name !== 'ended') {
+      this.#backlog.push(message.wire);
+      this.#backlogBytes += message.wire.length;
+    }
+  }
+
+  /** The local side's `initialize` with our opt-in, or its own when it has one. */
+  #optIn(message: RequestMessage): string {
+    const params = message.params ? message.wire.slice(message.params.valueStart, message.params.valueEnd) : '{}';
+    const capabilities = valueAt(params, ['clientCapabilities']) ?? '{}';
+    const value: unknown = parseWire(capabilities);
+    const meta = isObject(value) ? value['_meta'] : undefined;
+    this.#aware = isObject(meta) && isObject(meta['sidecar']);
+    const own = this.#aware ? sidecarOf(value) : {};
+    const { clientId, name } = this.#options;
+    const opted = withSidecar(capabilities, {
+      version: own['version'] ?? 1,
+      clientId: own['clientId'] ?? clientId,
+      ...(own['name'] === undefined && name !== undefined ? { name } : {}),
+    });
+    return withParams(message.wire, withMembers(params, { clientCapabilities: opted }));
+  }
+
+  #remoteResponse(message: ResponseMessage, now: number): void {
+    const own = this.#own.get(message.id);
+    if (own) {
+      this.#own.delete(message.id);
+      if (own.what === 'initialize') this.#initialisedAgain(message, now);
+      else if (own.what === 'resume') {
+        this.#resumer.answered(own.session, message);
+        this.#resumedAll(now);
+      }
+      return;
+    }
+    const request = this.#pending.take(message.id);
+    if (!request) return;
+    this.#note(request, message);
+    this.#sink.local(message.wire);
+    if (request.method === 'initialize' && message.result) this.#initialised(request, now);
+  }
+
+  /** What an answer tells about sessions. */
+  #note(request: PendingRequest, message: ResponseMessage): void {
+    const result = message.value['result'];
+    if (!message.result || !isObject(result)) return;
+    const { method } = request;
+    const params = valueAt(request.wire, ['params']) ?? '{}';
+    const made = method === 'session/new' || method === 'session/fork';
+    const sessionId = made ? result['sessionId'] : request.sessionId;
+    if (typeof sessionId !== 'string') return;
+    const { eventId } = sidecarOf(result);
+    if (made || isAttach(method)) {
+      const session = this.#sessions.open(sessionId, params);
+      session.replaying = false;
+      if (typeof eventId === 'string') advance(session, eventId);
+      // Answered from memory, the new session may not be attached to this connection.
+      if (made && request.again) this.#resumer.begin(session);
+    } else if (method === 'session/close' || method === 'session/delete' || method === 'session/detach') {
+      this.#sessions.close(sessionId);
+      this.#agentRequests.withdrawSession(sessionId);
+    } else if (method === 'session/prompt' && typeof eventId === 'string') {
+      const session = this.#sessions.get(sessionId) ?? this.#sessions.open(sessionId, attachParams(sessionId));
+      advance(session, eventId);
+    }
+  }
+
+  #remoteNotification(message: NotificationMessage): void {
+    const params = paramsOf(message);
+    const { method } = message;
+    if (method === 'session/update') this.#update(message);
+    else if (method === '$/cancel_request') {
+      const requestId = valueAt(message.wire, ['params', 'requestId']);
+      if (requestId !== undefined) {
+        this.#agentRequests.withdrawnByRemote(requestId, this.#phase.name !== 'live');
+      }
+    } else if (method.startsWith('_sidecar/')) this.#extension(message, params['sessionId']);
+    else this.#sink.local(message.wire);
+  }
+
+  #update(message: NotificationMessage): void {
+    const params = paramsOf(message);
+    const session = this.#sessions.ofUpdate(params);
+    if (session?.skipping) return;
+    const eventId = eventIdOf(params);
+    if (session && eventId !== undefined) advance(session, eventId, params['update']);
+    const meta = params['_meta'];
+    const isReplay = isObject(meta) && meta['isReplay'] === true;
+    const mine = !isReplay && session?.replaying !== true && this.#pending.hasPrompt(sidecarOf(params)['promptId']);
+    // Our own prompt after a cut: it is on the screen of the local side already.
+    if (mine) return;
+    this.#sink.local(this.#aware ? message.wire : withoutSidecar(message.wire));
+  }
+
+  #extension(message: NotificationMessage, sessionId: unknown): void {
+    const params = paramsOf(message);
+    const session = this.#sessions.get(sessionId);
+    const attach = typeof sessionId === 'string' ? this.#pending.attachOf(sessionId) : undefined;
+    if (message.method === '_sidecar/replay') {
+      if (params['phase'] === 'begin' && attach) attach.replayBegan = true;
+      const tracked = attach && !session ? this.#sessions.open(attach.sessionId ?? '', attachWire(attach)) : session;
+      if (tracked) {
+        tracked.skipping = false;
+        tracked.replaying = params['phase'] === 'begin' && attach !== undefined;
+      }
+    } else if (session?.skipping) return;
+    else {
+      const { eventId, state } = params;
+      if (session && typeof eventId === 'string') advance(session, eventId);
+      const closed = state === 'resolved' || state === 'cancelled' || state === 'interrupted';
+      if (message.method === '_sidecar/approval' && closed) this.#agentRequests.approvalClosed(params['approvalId']);
+    }
+    if (this.#aware) this.#sink.local(message.wire);
+  }
+
+  #initialised(request: PendingRequest, now: number): void {
+    this.#initializeParams = attachWire(request);
+    if (this.#phase.name === 'greeting') this.#resumeSessions(now);
+  }
+
+  #initialisedAgain(message: ResponseMessage, now: number): void {
+    if (message.result) {
+      this.#resumeSessions(now);
+      return;
+    }
+    const error = message.value['error'];
+    const text = isObject(error) ? String(error['message']) : 'initialize failed';
+    this.#sink.cut();
+    this.lost(now, text);
+  }
+
+  #resumeSessions(now: number): void {
+    this.#step({ type: 'initialised' });
+    for (const session of this.#sessions.all) {
+      if (this.#pending.attachOf(session.sessionId) === undefined) this.#resumer.begin(session);
+    }
+    this.#resumedAll(now);
+  }
+
+  #resumedAll(now: number): void {
+    if (this.#phase.name !== 'resuming') return;
+    for (const session of this.#sessions.all) if (session.resuming !== 'no') return;
+    this.#step({ type: 'resumed' });
+    // Who was there once is waited for: a laptop may sleep for days.
+    this.#times = { ...this.#times, giveUpMs: undefined };
+    this.#orphansAt = this.#agentRequests.open > 0 ? now + ORPHAN_MS : undefined;
+    const cancels = new Set<string>();
+    for (const request of this.#pending.all) {
+      if (request.sent) continue;
+      this.#send(request);
+      if (request.cancel !== undefined) cancels.add(request.cancel);
+    }
+    for (const wire of cancels) this.#sink.remote(wire);
+    const backlog = this.#backlog;
+    this.#backlog = [];
+    this.#backlogBytes = 0;
+    for (const wire of backlog) this.#sink.remote(wire);
+  }
+
+  #send(request: PendingRequest): void {
+    if (request.sent) return;
+    request.sent = true;
+    const session = this.#sessions.get(request.sessionId);
+    let { wire } = request;
+    // A replay that was cut goes on where it was cut.
+    if (request.again && request.replayBegan && session?.cursor !== undefined) {
+      wire = withParams(wire, withSidecar(valueAt(wire, ['params']) ?? '{}', { afterEventId: session.cursor }));
+    }
+    this.#sink.remote(wire);
+  }
+
+  #ask(method: string, params: string, own: Own): void {
+    const id = `${this.#ownPrefix}${this.#nextOwn++}"`;
+    this.#own.set(id, own);
+    this.#sink.remote(requestText(id, method, params));
+  }
+
+  #step(event: PhaseEvent, reason?: string): void {
+    const before = this.#phase;
+    const next = step(this.#times, before, event);
+    this.#phase = next.phase;
+    if (isOpen(before) && !isOpen(next.phase)) this.#dropped();
+    for (const action of next.actions) {
+      if (action === 'open') this.#sink.open();
+      else if (action === 'cut') this.#sink.cut();
+      else if (!this.#sink.ping()) this.#ask('_sidecar/ping', '{}', { what: 'ping' });
+    }
+    if (next.phase.name === 'ended' && before.name !== 'ended') this.#ended(next.phase.reason);
+    if (next.phase.name !== before.name) {
+      const attempt = 'attempt' in next.phase ? next.phase.attempt : 0;
+      this.#sink.state({ phase: next.phase.name, attempt, reason });
+    }
+  }
+
+  #dropped(): void {
+    this.#own.clear();
+    this.#orphansAt = undefined;
+    this.#pending.lost();
+    this.#agentRequests.lost();
+    for (const session of this.#sessions.all) {
+      session.resuming = 'no';
+      session.skipping = false;
+      session.replaying = false;
+    }
+  }
+
+  #ended(reason: string): void {
+    this.#backlog = [];
+    this.#backlogBytes = 0;
+    for (const { id } of this.#pending.takeAll()) this.#fail(id, this.#endKind, reason);
+  }
+
+  #giveUpLargest(): void {
+    const request = this.#pending.largest();
+    if (request) this.#fail(this.#pending.take(request.id)?.id ?? 'null', 'message_too_large');
+  }
+
+  #fail(id: string, kind: ErrorKind, detail?: string): void {
+    this.#sink.local(errorText(id, stringifyWire(rpcError(kind, detail))));
+  }
+}
+
+function attachWire(request: PendingRequest): string {
+  return valueAt(request.wire, ['params']) ?? '{}';
+}
+
+/** Of a session that the local side never attached by itself: a prompt did. */
+function attachParams(sessionId: string): string {
+  return stringifyWire({ sessionId, cwd: '/', mcpServers: [] });
+}
