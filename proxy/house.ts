@@ -6,12 +6,16 @@ import type { Config } from './config.ts';
 import type { Connection } from './connection.ts';
 import type { Logger } from './log.ts';
 import type { Registry } from './registry.ts';
+import type { ColdViews } from './session/cold-view.ts';
+import type { SessionTitles } from '../storage/session-title.ts';
 
 export interface House {
   readonly config: Config;
   readonly logger: Logger;
   readonly log: EventLog;
   readonly history: HistoryCache;
+  readonly titles: SessionTitles;
+  readonly coldViews: ColdViews;
   readonly boot: string;
   readonly agentHost: AgentHost;
   readonly registry: Registry;

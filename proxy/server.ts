@@ -10,6 +10,8 @@ import { readFileSync } from 'node:fs';
 import { GroupCommit } from '../storage/group-commit.ts';
 import { HistoryCache } from '../storage/history-cache.ts';
 import { cacheDir } from '../storage/history-dir.ts';
+import { SessionTitles } from '../storage/session-title.ts';
+import { ColdViews } from './session/cold-view.ts';
 import { openLmdbEventLog } from '../storage/lmdb-event-log.ts';
 import { StoreOpenError } from '../storage/store-error.ts';
 import type { EventLog } from '../storage/event-log.ts';
@@ -114,7 +116,7 @@ class Server {
       logger,
       now,
       handler: events,
-      exited: (message) => this.#registry.agentExited(message),
+      exited: (message, exit) => this.#registry.agentExited(message, exit),
     });
     this.#commit = new GroupCommit(log, { onFailed: (message) => this.#storeFailed(message) });
     const { log: eventLog } = sessionHost;
@@ -123,6 +125,8 @@ class Server {
       logger,
       log: eventLog,
       history,
+      titles: new SessionTitles(log),
+      coldViews: new ColdViews(log, now),
       boot,
       agentHost: this.#agentHost,
       registry: this.#registry,
@@ -193,6 +197,7 @@ class Server {
         agentHost: this.#agentHost,
         route: (id, to) => this.#registry.route(id, to),
         unroute: (id) => this.#registry.unroute(id),
+        creating: () => this.#registry.creating(),
         mcpServers: ({ sessionId }) => this.#house.mcpServers.get(sessionId) ?? '[]',
       },
       session,

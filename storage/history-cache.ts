@@ -13,11 +13,12 @@
  */
 import { rmSync } from 'node:fs';
 import { settledId } from '../protocol/event-id.ts';
+import type { JsonObject } from '../protocol/json-rpc.ts';
 import { REDUCER_VERSION } from '../protocol/v1/transcript.ts';
 import type { UnreadableRecord } from './event-codec.ts';
 import type { EventLog, SessionRow } from './event-log.ts';
 import { HistoryFile, type HistoryIdentity } from './history-file.ts';
-import { HistoryFold, readEntry, recordCrc } from './history-fold.ts';
+import { HistoryFold, patchEntry, readEntry, recordCrc } from './history-fold.ts';
 import { createFile, historyPath, openFile, prepareCacheDir } from './history-dir.ts';
 import { MemoryMedium } from './history-medium.ts';
 import { type HistoryMessage, historyMessage } from './history-message.ts';
@@ -41,6 +42,8 @@ export interface PageQuestion {
   readonly beforeSeq?: number | undefined;
   /** 1 to 1000, 50. */
   readonly limit?: number | undefined;
+  /** Updates that are shown although they are not in the log: what repair would append. They only change entries. */
+  readonly also?: readonly JsonObject[] | undefined;
 }
 
 export interface HistoryPage {
@@ -84,11 +87,14 @@ export class HistoryCache {
   }
 
   /** @throws HistoryLogDamage */
-  async page(row: SessionRow, { beforeSeq, limit = PAGE_MESSAGES }: PageQuestion = {}): Promise<HistoryPage> {
+  async page(
+    row: SessionRow,
+    { beforeSeq, limit = PAGE_MESSAGES, also = [] }: PageQuestion = {},
+  ): Promise<HistoryPage> {
     return this.#read(row, ({ file }) => {
       const count = Math.min(Math.max(1, limit), MAX_PAGE_MESSAGES);
       let at = beforeSeq === undefined ? file.entries : file.entriesBefore(beforeSeq);
-      const messages = take(file, row, at, { count, maxBytes: PAGE_BYTES, atLeast: 1 });
+      const messages = take(file, row, at, { count, maxBytes: PAGE_BYTES, atLeast: 1, also });
       at -= messages.length;
       return {
         messages,
@@ -104,7 +110,9 @@ export class HistoryCache {
    * @throws HistoryLogDamage
    */
   async recent(row: SessionRow, maxBytes: number): Promise<readonly HistoryMessage[]> {
-    return this.#read(row, ({ file }) => take(file, row, file.entries, { count: Infinity, maxBytes, atLeast: 0 }));
+    return this.#read(row, ({ file }) =>
+      take(file, row, file.entries, { count: Infinity, maxBytes, atLeast: 0, also: [] }),
+    );
   }
 
   /** The session is gone, and its history with it. */
@@ -255,14 +263,16 @@ function take(
   file: HistoryFile,
   row: SessionRow,
   end: number,
-  { count, maxBytes, atLeast }: { count: number; maxBytes: number; atLeast: number },
+  { count, maxBytes, atLeast, also }: { count: number; maxBytes: number; atLeast: number; also: readonly JsonObject[] },
 ): HistoryMessage[] {
   const messages: HistoryMessage[] = [];
   let bytes = 0;
   for (let ordinal = end - 1; ordinal >= 0 && messages.length < count; ordinal--) {
     bytes += file.locator(ordinal).length;
     if (bytes > maxBytes && messages.length >= atLeast) break;
-    messages.push(historyMessage(row.logId, readEntry(file, ordinal)));
+    const stored = readEntry(file, ordinal);
+    for (const update of also) patchEntry(stored.entry, update);
+    messages.push(historyMessage(row.logId, stored));
   }
   return messages;
 }

@@ -172,7 +172,7 @@ export class HistoryFold {
 
   #update(update: JsonObject, origin: Origin): void {
     const { entries, index } = this.#transcript;
-    const key = this.#keyOfUpdate(update);
+    const key = keyOfUpdate(update);
     if (key !== undefined && index[key] === undefined) this.#recall(key);
     const before = entries.length;
     foldUpdate(this.#transcript, update);
@@ -182,13 +182,6 @@ export class HistoryFold {
     }
     const touched = key === undefined ? entries.length - 1 : index[key];
     if (touched !== undefined && touched >= 0) this.#dirty.add(touched);
-  }
-
-  #keyOfUpdate(update: JsonObject): string | undefined {
-    const kind = update['sessionUpdate'];
-    const found = typeof kind === 'string' && Object.hasOwn(KEYS, kind) ? KEYS[kind] : undefined;
-    const id = found && update[found[1]];
-    return found && typeof id === 'string' ? `${found[0]}:${id}` : undefined;
   }
 
   /** Brings the entry of a key back into the window, if there is one. */
@@ -247,6 +240,23 @@ export function readEntry(file: HistoryFile, ordinal: number): StoredEntry {
   const json = file.read(ordinal);
   if (!json) throw new HistoryDamage(`entry ${ordinal} is not what was written`);
   return JSON.parse(json.toString()) as StoredEntry;
+}
+
+/** Folds an update into an entry that it names; others stay as they are. */
+export function patchEntry(entry: Entry, update: JsonObject): void {
+  const key = keyOf(entry);
+  if (key === undefined || key !== keyOfUpdate(update)) return;
+  const transcript = emptyTranscript();
+  transcript.entries.push(entry);
+  transcript.index[key] = 0;
+  foldUpdate(transcript, update);
+}
+
+function keyOfUpdate(update: JsonObject): string | undefined {
+  const kind = update['sessionUpdate'];
+  const found = typeof kind === 'string' && Object.hasOwn(KEYS, kind) ? KEYS[kind] : undefined;
+  const id = found && update[found[1]];
+  return found && typeof id === 'string' ? `${found[0]}:${id}` : undefined;
 }
 
 function keyOf(entry: Entry): string | undefined {

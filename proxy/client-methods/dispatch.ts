@@ -10,6 +10,7 @@ import { cancelRequest, cancelSession } from './cancel.ts';
 import { initialize } from './initialize.ts';
 import { passNotification, passRequest } from './pass.ts';
 import { promptSession } from './prompt.ts';
+import { sidecarEvents, sidecarHistory, sidecarStatus } from './extension.ts';
 import { closeSession, deleteSession } from './close.ts';
 import { listSessions } from './list.ts';
 import { attachSession } from './attach.ts';
@@ -31,6 +32,9 @@ const REQUESTS: Readonly<Record<string, RequestHandler>> = {
   'session/set_config_option': setModeOrOption,
   'session/close': closeSession,
   'session/delete': deleteSession,
+  '_sidecar/history': sidecarHistory,
+  '_sidecar/events': sidecarEvents,
+  '_sidecar/status': sidecarStatus,
   // A sign of life for clients whose platform shows them no WebSocket pings.
   '_sidecar/ping': (connection, message) => connection.send(responseText(message.id, '{}')),
 };

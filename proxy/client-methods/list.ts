@@ -18,7 +18,7 @@ export function listSessions(connection: Connection, message: RequestMessage): v
     connection.fail(message.id, 'invalid_params', 'the cursor is not one that session/list has given');
     return;
   }
-  const ours = page.sessions.map((row) => stringifyWire(sessionInfo(row)));
+  const ours = page.sessions.map((row) => stringifyWire(sessionInfo(row, house.titles.of(row))));
   const respond = (foreign: readonly string[]): void => {
     const next = page.nextCursor === undefined ? '' : `,"nextCursor":${stringifyWire(page.nextCursor)}`;
     connection.send(responseText(message.id, `{"sessions":[${[...ours, ...foreign].join(',')}]${next}}`));
@@ -28,12 +28,12 @@ export function listSessions(connection: Connection, message: RequestMessage): v
   else void agentSessions(connection, filter).then(respond);
 }
 
-function sessionInfo(row: SessionRow): JsonObject {
-  const { sessionId, cwd, title, additionalDirectories } = row;
+function sessionInfo(row: SessionRow, title: string | undefined): JsonObject {
+  const { sessionId, cwd, additionalDirectories } = row;
   return {
     sessionId,
     cwd,
-    title: title ?? undefined,
+    title,
     additionalDirectories,
     updatedAt: new Date(row.updatedAt).toISOString(),
   };
