@@ -8,13 +8,13 @@ import { nowNs } from './script.ts';
 export type ServerKind = 'sidecar' | 'plain' | 'cork';
 
 const ROOT = resolve(import.meta.dirname, '../../..');
-const SIDECAR = join(ROOT, 'dist/bin/acp-sidecar.js');
+const SIDECAR = join(ROOT, 'bin/acp-sidecar.cjs');
 const HERE = join(ROOT, 'dist/test/bench');
 const STDERR_TAIL_CHARS = 2_000;
 
 function commandOf(kind: ServerKind, store: string): readonly string[] {
   const agent = [process.execPath, join(HERE, 'bench-agent.js')];
-  if (kind !== 'sidecar') return [join(HERE, 'byte-bridge.js'), kind, ...agent];
+  if (kind !== 'sidecar') return [process.execPath, join(HERE, 'byte-bridge.js'), kind, ...agent];
   if (!existsSync(SIDECAR)) throw new Error(`${SIDECAR} is not built`);
   return [SIDECAR, 'serve', '--store', store, '--listen', '127.0.0.1:0', '--', ...agent];
 }
@@ -42,7 +42,8 @@ export class ServerProcess {
   }
 
   private constructor(kind: ServerKind, store: string) {
-    this.#child = spawn(process.execPath, commandOf(kind, store), { stdio: ['ignore', 'pipe', 'pipe'] });
+    const [program = '', ...args] = commandOf(kind, store);
+    this.#child = spawn(program, args, { stdio: ['ignore', 'pipe', 'pipe'] });
     running.add(this);
     this.#child.stderr?.on('data', (chunk: Buffer) => {
       this.#stderr = (this.#stderr + String(chunk)).slice(-STDERR_TAIL_CHARS);
