@@ -44,6 +44,25 @@ function serveCommand(finish: (code: number) => void): Command {
   return addTableOptions(serve, 'serve');
 }
 
+function connectCommand(finish: (code: number) => void): Command {
+  const connect = newCommand('connect')
+    .description('speak ACP on stdio with a sidecar somewhere else; drops of the network go unnoticed')
+    .argument('<target>', 'ws://HOST:PORT/acp, wss://..., unix:PATH or the path of a Unix socket')
+    .option('--token-file <FILE>', 'file with the token to show (else ACP_SIDECAR_TOKEN)')
+    .option('--name <NAME>', 'shown to the other clients of a session')
+    .option(
+      '--heartbeat <DURATION>',
+      'ask a silent sidecar so often whether it is there; twice, then it is lost',
+      '15s',
+    )
+    .option('--give-up <DURATION>', 'how long to try at the start; later it is tried for ever', '30s')
+    .action(async (target: string) => {
+      const { connectStdio } = await import('./connect.ts');
+      finish(await connectStdio(target, connect.opts()));
+    });
+  return connect;
+}
+
 /** A command that only reads the store, also beside a running server. */
 function readCommand(name: 'sessions' | 'show' | 'events', about: string, jsonAbout: string): Command {
   const command = newCommand(name).description(about).option('--json', jsonAbout);
@@ -65,6 +84,7 @@ function program(finish: (code: number) => void): Command {
     .version(VERSION, '--version', 'print the version')
     .enablePositionalOptions()
     .addCommand(serveCommand(finish))
+    .addCommand(connectCommand(finish))
     .addCommand(readCommand('sessions', 'list the sessions of a store, newest first', 'print one array'))
     .addCommand(readCommand('show', 'tell what a session is and where it stands', 'print one object'))
     .addCommand(readCommand('events', 'print the events of a session', 'print one object a line'))
