@@ -18,7 +18,7 @@ import { type AgentLife, ScriptedAgent } from '../support/scripted-agent.ts';
 import { Sidecar } from '../support/sidecar.ts';
 import { promptChunks, toldTo } from '../support/story.ts';
 
-const RUNS = Number(process.env['FUZZ_RUNS'] ?? 60);
+const RUNS = Number(process.env['FUZZ_RUNS'] ?? 120);
 const SEED = Number(process.env['FUZZ_SEED'] ?? 20261130);
 
 /** What happens in a turn: the agent writes, or everybody gets a moment, or a client comes. */

@@ -21,6 +21,8 @@ export interface SidecarOptions {
   /** A new temporary directory by default. */
   readonly store?: string;
   readonly env?: Readonly<Record<string, string>>;
+  /** Another build of the sidecar. */
+  readonly program?: string;
 }
 
 export interface Exit {
@@ -104,12 +106,12 @@ export class Sidecar {
 
   /** Starts a process on the store; the one before must have ended. */
   async start(): Promise<void> {
-    const { agent, args = [], env = {} } = this.#options;
+    const { agent, args = [], env = {}, program = SIDECAR_PROGRAM } = this.#options;
     const [name = '', value = ''] = this.#mark.split('=');
     const listen = ['--listen', '127.0.0.1:0', '--listen', `unix:${this.socketPath}`];
     const child = spawn(
       process.execPath,
-      [SIDECAR_PROGRAM, 'serve', '--store', this.store, ...listen, ...args, '--', ...agent],
+      [program, 'serve', '--store', this.store, ...listen, ...args, '--', ...agent],
       { stdio: ['ignore', 'pipe', 'pipe'], env: { ...process.env, ...env, [name]: value } },
     );
     this.#child = child;
