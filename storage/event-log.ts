@@ -6,7 +6,7 @@
  *   1 without a gap.
  * - `commit` is atomic over all sessions in it, and when it says `committed` the records survive a power loss. One
  *   commit is in flight at a time; `GroupCommit` sees to that.
- * - A record is never changed. What a read returns has been committed: visible implies durable.
+ * - A record is never changed, only removed when it is pruned or its session is deleted. What a read returns has been committed: visible implies durable.
  * - Buffers given to `commit` belong to the log until it has settled and must not change meanwhile.
  * - The log knows no client and pushes to nobody.
  */
@@ -42,10 +42,23 @@ export interface SessionAppend {
   readonly records: readonly Buffer[];
 }
 
+/**
+ * Events that go: `from` to `to`, inclusive, of one session number. Those that are not there are stepped over. `pruned` is
+ * the record that then stands at `to`.
+ */
+export interface SessionRemoval {
+  readonly num: number;
+  readonly from: number;
+  readonly to: number;
+  readonly pruned?: Buffer;
+}
+
 export interface CommitBatch {
   readonly appends: readonly SessionAppend[];
   /** Rows to write or overwrite, by sessionId. */
   readonly rows: readonly SessionRow[];
+  /** Pruned or deleted events. The last event of a session that goes on is never among them. */
+  readonly removals?: readonly SessionRemoval[];
 }
 
 /**

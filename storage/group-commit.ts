@@ -11,7 +11,7 @@
  * When a commit settles: first every source hears it (`settled`: heads move), then the next commit is started, and only
  * then do the sources tell the world (`published`), while the disk already works on the next.
  */
-import type { CommitBatch, CommitOutcome, EventLog, SessionRow } from './event-log.ts';
+import type { CommitBatch, CommitOutcome, EventLog, SessionRemoval, SessionRow } from './event-log.ts';
 
 /** A session's side of group commit. */
 export interface AppendSource {
@@ -22,6 +22,8 @@ export interface AppendSource {
   peek(maxRecords: number, maxBytes: number): readonly Buffer[];
   /** The row to write with them, when it changed. */
   peekRow(): SessionRow | undefined;
+  /** Events to remove in the same commit; a few hundred at most. What was taken is settled like the row. */
+  peekRemovals?(): readonly SessionRemoval[];
   /**
    * How the commit of the first `count` peeked records and of `row` ended. Must be cheap, the next commit waits for it:
    * advance the head, drop what may be dropped on a full disk. Offers made here are taken into the next commit.
@@ -134,6 +136,7 @@ export class GroupCommit {
     const parts: Part[] = [];
     const appends: { num: number; firstSeq: number; records: readonly Buffer[] }[] = [];
     const rows: SessionRow[] = [];
+    const removals: SessionRemoval[] = [];
     let records = this.#maxRecords;
     let bytes = this.#maxBytes;
     let left = this.#dirty.size;
@@ -142,15 +145,18 @@ export class GroupCommit {
       this.#dirty.delete(source);
       const peeked = source.peek(Math.max(1, Math.floor(records / left)), Math.max(1, Math.floor(bytes / left)));
       const row = source.peekRow();
+      const gone = source.peekRemovals?.() ?? [];
       left--;
-      if (peeked.length === 0 && !row) continue;
+      if (peeked.length === 0 && !row && gone.length === 0) continue;
       for (const record of peeked) bytes -= record.length;
       records -= Math.max(1, peeked.length);
       if (peeked.length > 0) appends.push({ num: source.num, firstSeq: source.head + 1, records: peeked });
       if (row) rows.push(row);
+      removals.push(...gone);
       parts.push({ source, count: peeked.length, row });
     }
-    return parts.length > 0 ? { batch: { appends, rows }, parts, bytes: this.#maxBytes - bytes } : undefined;
+    const batch = { appends, rows, ...(removals.length > 0 && { removals }) };
+    return parts.length > 0 ? { batch, parts, bytes: this.#maxBytes - bytes } : undefined;
   }
 
   #settle(taken: Taken, outcome: CommitOutcome): void {

@@ -13,7 +13,15 @@
 import { chmodSync, type Stats, statSync } from 'node:fs';
 import { join } from 'node:path';
 import { type Database, open, type RootDatabase } from 'lmdb';
-import type { CommitBatch, CommitOutcome, EventLog, RecordVisitor, ScanOutcome, SessionRow } from './event-log.ts';
+import type {
+  CommitBatch,
+  CommitOutcome,
+  EventLog,
+  RecordVisitor,
+  ScanOutcome,
+  SessionRemoval,
+  SessionRow,
+} from './event-log.ts';
 import { checkDataFile, dataFile, dataFileLost, syncDirectory } from './data-file.ts';
 import { FailStop } from './fail-stop.ts';
 import { type Segment, segmentsOf } from './lineage.ts';
@@ -38,6 +46,15 @@ export interface LmdbEventLogOptions {
   readonly commitTimeoutMs?: number;
 }
 
+/** What this store can beside the contract. */
+export interface LmdbStore extends EventLog {
+  /**
+   * Writes a copy of this moment to a new directory, also while another process writes. It is a store of its own: it is
+   * in another file, so it renews its log ids when it is opened for writing.
+   */
+  backup(dir: string): Promise<void>;
+}
+
 interface Databases {
   readonly root: RootDatabase<Buffer, Buffer>;
   readonly events: Database<Buffer, Buffer>;
@@ -51,7 +68,7 @@ const SCAN_ENDED: ScanOutcome = { outcome: 'end' };
  * Opens the store in `dir`, makes it when there is none, and takes its lock until `close`.
  * @throws StoreOpenError `held`, `newer`, `damaged`, `no_space`, `unsafe_path`
  */
-export async function openLmdbEventLog(dir: string, options: LmdbEventLogOptions = {}): Promise<EventLog> {
+export async function openLmdbEventLog(dir: string, options: LmdbEventLogOptions = {}): Promise<LmdbStore> {
   const path = prepareStoreDir(dir);
   const lock = await lockStore(path);
   let databases: Databases | undefined;
@@ -81,7 +98,7 @@ export async function openLmdbEventLog(dir: string, options: LmdbEventLogOptions
  * `rows` are those of this moment; `lastSeq` and `scan` see what has been committed since.
  * @throws StoreOpenError `missing`, `newer`, `damaged`
  */
-export function openLmdbEventLogReadOnly(dir: string): Promise<EventLog> {
+export function openLmdbEventLogReadOnly(dir: string): Promise<LmdbStore> {
   return Promise.resolve().then(async () => {
     if (!checkDataFile(dir)) throw new StoreOpenError('missing', `${dir} has no store`);
     const databases = openDatabases(dir, true);
@@ -144,7 +161,7 @@ interface Writer {
   readonly failStop: FailStop;
 }
 
-class LmdbEventLog implements EventLog {
+class LmdbEventLog implements LmdbStore {
   readonly storeId: string;
   readonly #databases: Databases;
   readonly #writer: Writer | undefined;
@@ -235,6 +252,7 @@ class LmdbEventLog implements EventLog {
     const { root, events, sessions, meta } = this.#databases;
     const write = (): Promise<boolean> =>
       root.batch(() => {
+        for (const removal of batch.removals ?? []) this.#removeRecords(events, removal);
         for (const append of batch.appends) this.#putRecords(events, append.num, append.firstSeq, append.records);
         for (const { key, value } of rows) void sessions.put(key, value);
         if (next > this.#durableNext) void meta.put(META.nextNum, json(next));
@@ -257,6 +275,10 @@ class LmdbEventLog implements EventLog {
 
   bytes(): number {
     return statSync(this.#path, { throwIfNoEntry: false })?.size ?? 0;
+  }
+
+  async backup(dir: string): Promise<void> {
+    await this.#databases.root.backup(dir, true);
   }
 
   async close(): Promise<void> {
@@ -293,6 +315,11 @@ class LmdbEventLog implements EventLog {
       writeSeq(key, firstSeq + i);
       void events.put(key, records[i] as Buffer);
     }
+  }
+
+  #removeRecords(events: Database<Buffer, Buffer>, { num, from, to, pruned }: SessionRemoval): void {
+    for (let seq = from; seq <= to; seq++) void events.remove(eventKey(num, seq));
+    if (pruned) void events.put(eventKey(num, to), pruned);
   }
 
   #requireContiguous(batch: CommitBatch): void {

@@ -125,6 +125,10 @@ export class MemoryEventLog implements EventLog {
       for (const record of records) this.#bytes += record.length;
       this.#heads.set(num, firstSeq + records.length - 1);
     }
+    for (const { num, from, to, pruned } of batch.removals ?? []) {
+      for (let seq = from; seq <= to; seq++) this.#events.get(num)?.delete(seq);
+      if (pruned) this.#events.get(num)?.set(to, Buffer.from(pruned));
+    }
     for (const row of batch.rows) {
       this.#rows.set(row.sessionId, row);
       this.#byNum.set(row.num, row);

@@ -179,6 +179,22 @@ export function eventLogContract(name: string, make: () => LogUnderTest): void {
       expect(read(log, 1)).toEqual(['1:a', '2:b', '3:c', '4:d']);
     });
 
+    it('removes events, in the same commit as everything else, and can put a record in their place', async () => {
+      await commit(log, [append(1, 1, 'a', 'b', 'c', 'd', 'e'), append(2, 1, 'x')], [sessionRow(1)]);
+      const rows = [sessionRow(1, { low: 3 })];
+      const removals = [
+        { num: 1, from: 1, to: 3, pruned: Buffer.from('P') },
+        { num: 2, from: 1, to: 9 },
+      ];
+      const batch = { appends: [append(1, 6, 'f')], rows, removals };
+      expect(await log.commit(batch)).toEqual({ outcome: 'committed' });
+      expect(read(log, 1, 3)).toEqual(['3:P', '4:d', '5:e', '6:f']);
+      expect(log.scan(1, 1, 2, () => true)).toEqual({ outcome: 'gap', seq: 1 });
+      expect(log.scan(2, 1, 1, () => true)).toEqual({ outcome: 'gap', seq: 1 });
+      expect(log.row('session-1')?.low).toBe(3);
+      expect(log.lastSeq(1)).toBe(6);
+    });
+
     it('prefetches any range', async () => {
       await commit(log, [append(1, 1, ...Array.from({ length: 600 }, (_, i) => `r${i}`))]);
       await log.prefetch(1, 1, 10_000);
