@@ -35,6 +35,8 @@ export class Registry {
   readonly #sessions = new Map<string, Session>();
   readonly #byAgentId = new Map<string, Session>();
   readonly #children = new Map<string, Session>();
+  /** Ids of this agent life that no session lives in any more. */
+  readonly #retired = new Set<string>();
   readonly #early = new Map<string, IncomingUpdate[]>();
   #creating = 0;
 
@@ -65,12 +67,20 @@ export class Registry {
     return this.#byAgentId.get(agentSessionId) ?? this.#children.get(agentSessionId);
   }
 
+  /** The session that an agent's request belongs to: as for updates, a child's goes to its parent. */
+  ownerOf(agentSessionId: string): Session | undefined {
+    return this.#byAgentId.get(agentSessionId) ?? this.#parentOf(agentSessionId);
+  }
+
   route(agentSessionId: string, session: Session): void {
+    this.#retired.delete(agentSessionId);
     this.#byAgentId.set(agentSessionId, session);
   }
 
+  /** The session does not live there any more; what the agent still says of it is dropped. */
   unroute(agentSessionId: string): void {
     this.#byAgentId.delete(agentSessionId);
+    this.#retired.add(agentSessionId);
   }
 
   /** A request that makes a session has gone to the agent: updates for unknown ids wait. Call the result when it is answered. */
@@ -104,7 +114,7 @@ export class Registry {
     const session = new Session(this.#host, row, emptySessionState(), 0);
     session.agentSessionId = agentSessionId;
     this.#sessions.set(row.sessionId, session);
-    this.#byAgentId.set(agentSessionId, session);
+    this.route(agentSessionId, session);
     const giveUp = (message: string): void => {
       this.#sessions.delete(row.sessionId);
       this.#byAgentId.delete(agentSessionId);
@@ -158,6 +168,7 @@ export class Registry {
       const text = session.intake.update(incoming);
       return text && { session, text };
     }
+    if (this.#retired.has(agentSessionId)) return undefined;
     if (this.#creating > 0) {
       const list = this.#early.get(agentSessionId) ?? [];
       if (list.length < MAX_EARLY_UPDATES) list.push(incoming);
@@ -175,10 +186,11 @@ export class Registry {
   }
 
   /** The agent process is gone: no session lives in it any more. */
-  agentExited(message: string): void {
+  agentExited(message: string, exit?: { readonly code: number | null; readonly signal: string | null }): void {
     this.#byAgentId.clear();
     this.#children.clear();
-    for (const session of this.#sessions.values()) session.agentExited(message);
+    this.#retired.clear();
+    for (const session of this.#sessions.values()) session.agentExited(message, exit);
   }
 
   close(): void {

@@ -54,6 +54,7 @@ export class AgentHost {
   #failures = 0;
   #stopping = false;
   #lastExit = '';
+  #lastStderr = '';
 
   constructor(options: AgentHostOptions) {
     this.#options = options;
@@ -67,6 +68,11 @@ export class AgentHost {
 
   get link(): AgentLink | undefined {
     return this.#link;
+  }
+
+  /** The last lines that the agent, or the one before it, wrote to stderr. */
+  get stderrTail(): string {
+    return this.#process?.stderrTail ?? this.#lastStderr;
   }
 
   get pid(): number | undefined {
@@ -167,6 +173,7 @@ export class AgentHost {
     const stderr = exit.stderrTail === '' ? '' : `; its last output: ${exit.stderrTail}`;
     const message = `the agent ${how}${stderr}`;
     this.#lastExit = message;
+    this.#lastStderr = exit.stderrTail;
     this.#failures = this.#options.now() - this.#startedAt < STEADY_MS ? this.#failures + 1 : 0;
     this.#process = undefined;
     this.#link = undefined;

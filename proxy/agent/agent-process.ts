@@ -120,6 +120,11 @@ export class AgentProcess {
     this.#listen();
   }
 
+  /** The last 20 lines of stderr so far. */
+  get stderrTail(): string {
+    return this.#stderr.text();
+  }
+
   get exit(): AgentExit | undefined {
     return this.#exit;
   }

@@ -24,6 +24,11 @@ interface Start {
 export function attachSession(connection: Connection, message: RequestMessage): void {
   const session = sessionOf(connection, message);
   if (!session) return;
+  session.whenRepaired(() => attachNow(connection, message, session));
+}
+
+function attachNow(connection: Connection, message: RequestMessage, session: Session): void {
+  if (!connection.open) return;
   rememberServers(connection, message, session);
   const start = startOf(session, message);
   const tip = session.order.tip;

@@ -55,8 +55,8 @@ export class Intake {
 
   /** The fast path: text of a shape that `update` has accepted before. False: take the long way. */
   text(shape: TextShape, body: string): boolean {
-    const { swallowing, turns, order } = this.#session;
-    if (swallowing) return false;
+    const { replay, turns, order } = this.#session;
+    if (replay?.holds) return false;
     turns.updateSeen();
     order.text(shape, body, turns.current?.turnId);
     return true;
@@ -65,7 +65,8 @@ export class Intake {
   /** Takes an update; for a text chunk tells how the next one like it may be taken. */
   update(incoming: IncomingUpdate): AcceptedText | undefined {
     this.#lastUpdateAt = this.#session.host.now();
-    if (this.#session.swallowing) return undefined;
+    const { replay } = this.#session;
+    if (replay && !replay.admits(incoming)) return undefined;
     this.#session.turns.updateSeen();
     const classified = classifyUpdate(incoming.wire, incoming.value);
     const { kind } = classified;
@@ -146,7 +147,10 @@ export class Intake {
     const { wire, meta, childSessionId, paramsRest, envelopeRest } = incoming;
     const { kind, bodyStart, bodyEnd } = text;
     const { turns, order } = this.#session;
-    if (kind === UPDATE_KINDS.user_message_chunk && turns.isEcho(incoming.value)) return undefined;
+    if (kind === UPDATE_KINDS.user_message_chunk) {
+      if (turns.isEcho(incoming.value)) return undefined;
+      if (childSessionId === undefined) this.#session.state.userMessages++;
+    }
     const child = childSessionId === undefined ? undefined : encodeWire(childSessionId);
     const key = `${text.key} ${child ?? ''} ${meta ?? ''} ${paramsRest ?? ''} ${envelopeRest ?? ''}`;
     if (bodyStart === bodyEnd) {

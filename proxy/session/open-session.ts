@@ -20,15 +20,19 @@ const FOLDED = new Set<number>([
 
 export type Folded = { readonly state: SessionState; readonly head: number } | { readonly error: RpcError };
 
-export function foldLog(log: EventLog, row: SessionRow): Folded {
+/** @param to the last event that counts; the log's last one when not given */
+export function foldLog(log: EventLog, row: SessionRow, to: number = Number.POSITIVE_INFINITY): Folded {
   const state = emptySessionState();
-  const head = log.lastSeq(row.num);
+  const head = Math.min(to, log.lastSeq(row.num));
   let error: RpcError | undefined;
   const damaged = (seq: number, detail: string): RpcError =>
     rpcError('log_damaged', `event ${seq}: ${detail}`, { sessionId: row.sessionId, seq });
   const scanned = log.scan(row.num, row.low, head, (seq, record, length) => {
     const code = typeCode(record);
-    if (code === EVENT_TYPES.update && !FOLDED.has(updateKind(record))) return true;
+    if (code === EVENT_TYPES.update && !FOLDED.has(updateKind(record))) {
+      if (updateKind(record) === UPDATE_KINDS.user_message_chunk) state.userMessages++;
+      return true;
+    }
     const event = decodeRecord(record, length, seq);
     if ('unreadable' in event) {
       error = damaged(seq, event.detail);

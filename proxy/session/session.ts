@@ -7,12 +7,13 @@
 import { type RpcError, rpcError } from '../../protocol/error.ts';
 import type { EventFields } from '../../protocol/event.ts';
 import { type Position, chunkId, settledId } from '../../protocol/event-id.ts';
-import type { JsonObject } from '../../protocol/json-rpc.ts';
+import { type JsonObject, notificationText } from '../../protocol/json-rpc.ts';
 import { type SessionState, applyEvent } from '../../protocol/v1/session-state.ts';
 import { UPDATE_KINDS } from '../../protocol/v1/update-kinds.ts';
 import { encodeWire, stringifyWire } from '../../protocol/wire-text.ts';
 import type { EventLog, SessionRow } from '../../storage/event-log.ts';
 import type { HistoryCache } from '../../storage/history-cache.ts';
+import { closerEvents, REPAIR_REASON, repairEvents } from '../../storage/repair.ts';
 import type { Config } from '../config.ts';
 import type { Logger } from '../log.ts';
 import { Approvals } from './approvals.ts';
@@ -46,6 +47,22 @@ export interface SessionHost {
   damaged(session: Session, error: RpcError): void;
 }
 
+/** Decides which updates are the agent's replay of what the log has (`agent/swallow.ts`). */
+export interface ReplayFilter {
+  /** True while text must not take the fast path past `admits`. */
+  readonly holds: boolean;
+  /** False: the update is kept back, and comes again through the intake if it turns out to be new. */
+  admits(incoming: IncomingUpdate): boolean;
+  /** A turn has ended: what is held and not proven to be a replay is let go. */
+  settle(): void;
+  end(): void;
+}
+
+interface AgentExitFacts {
+  readonly code: number | null;
+  readonly signal: string | null;
+}
+
 export class Session implements PumpSource {
   readonly host: SessionHost;
   readonly order: Order;
@@ -59,14 +76,20 @@ export class Session implements PumpSource {
   readonly logger: Logger;
   /** The agent session that it lives in now; undefined until it is bound in this agent life. */
   agentSessionId: string | undefined;
-  /** The agent replays what the log has: nothing of it is kept. */
-  swallowing = false;
+  /** Set while the agent may be replaying what the log has: keeps that back. */
+  replay: ReplayFilter | undefined;
+  /** Earlier conversation that goes to the agent before the next prompt. */
+  primer: string | undefined;
+  /** What could not be set again when the session was bound the last time. */
+  notApplied: readonly string[] = [];
   /** A bind that is under way. */
   binding: Promise<BoundOutcome> | undefined;
   /** The log cannot be read: every use is refused with this. */
   damage: RpcError | undefined;
   lastActive = 0;
   #row: SessionRow;
+  /** What waits until the repair of a cold log is in the log; undefined when there is nothing to wait for. */
+  #repairing: (() => void)[] | undefined;
 
   constructor(host: SessionHost, row: SessionRow, state: SessionState, head: number) {
     this.host = host;
@@ -80,7 +103,10 @@ export class Session implements PumpSource {
       boot: host.boot,
       now: host.now,
       touched: () => host.touched(this),
-      stalled: (message) => host.stalled(this, message),
+      stalled: (message) => {
+        host.stalled(this, message);
+        this.#repaired();
+      },
     });
     this.intake = new Intake(this);
     this.turns = new Turns(this);
@@ -157,10 +183,10 @@ export class Session implements PumpSource {
   }
 
   /** Shows a notification that is not an update, at its place in the order. */
-  notifyClients(wire: string): void {
+  notifyClients(wire: string, sidecarOnly = false): void {
     this.order.note((at) => {
       for (const [client, attachment] of this.clients) {
-        if (attachment.behind) continue;
+        if (attachment.behind || (sidecarOnly && !attachment.view.sidecar)) continue;
         attachment.owe({ ...at, what: 'passing', wire });
         client.kick();
       }
@@ -200,28 +226,54 @@ export class Session implements PumpSource {
   }
 
   /** The agent process is gone. */
-  agentExited(message: string): void {
+  agentExited(message: string, exit?: AgentExitFacts): void {
+    const lived = this.agentSessionId !== undefined || this.binding !== undefined;
     this.agentSessionId = undefined;
-    this.swallowing = false;
+    this.replay?.end();
+    this.replay = undefined;
+    this.primer = undefined;
+    if (!lived && !this.turns.busy) return;
+    this.closeRunning(message);
+    this.clientRequests.agentExited();
+    this.turns.agentExited(message);
+    this.tellAgentState('exited', { exitCode: exit?.code, signal: exit?.signal ?? undefined, message });
+  }
+
+  /** What ran in the agent ends with it: its tool calls, subagents and approvals, written before the turn's own end. */
+  closeRunning(why: string): void {
     this.intake.flush();
     this.order.closeRun();
     this.approvals.agentExited();
-    this.clientRequests.agentExited();
-    this.turns.agentExited(message);
+    const turnId = this.turns.current?.turnId;
+    const closers = closerEvents(this.state, (id) => id !== undefined && id === turnId, why);
+    for (const { kind, ...event } of closers) this.record(event, { kind });
   }
 
-  /** A cold session: turns that never ended are closed, once. */
+  /** `_sidecar/agent` to the clients that opted in. */
+  tellAgentState(state: 'starting' | 'exited' | 'failed', facts: Readonly<Record<string, unknown>> = {}): void {
+    const params = stringifyWire({ sessionId: this.sessionId, state, ...facts });
+    this.notifyClients(notificationText('_sidecar/agent', params), true);
+  }
+
+  /** A cold session: what the end of its log asks for is appended, once. */
   repair(): void {
-    for (const [turnId, { started }] of this.state.openTurns) {
-      const code = started ? 'PROMPT_OUTCOME_UNKNOWN' : 'PROMPT_NOT_SENT';
-      const payload = stringifyWire({ outcome: 'interrupted', code, message: 'the sidecar was stopped in this turn' });
-      this.record({ type: 'turn_ended', required: true, turnId, payload, synthetic: true });
-    }
-    for (const [approvalId, { state, toolCallId }] of this.state.approvals) {
-      if (state !== 'pending') continue;
-      const payload = stringifyWire({ approvalId, reason: 'the sidecar was stopped' });
-      this.record({ type: 'approval_interrupted', required: true, toolCallId, payload, synthetic: true });
-    }
+    const events = repairEvents(this.state, REPAIR_REASON);
+    if (events.length === 0) return;
+    this.#repairing = [];
+    for (const { kind, ...event } of events) this.record(event, { kind });
+    this.order.note(() => this.#repaired());
+  }
+
+  /** Runs at once, or when the repair is in the log and so in what is replayed. A full disk is not waited for. */
+  whenRepaired(run: () => void): void {
+    if (this.#repairing) this.#repairing.push(run);
+    else run();
+  }
+
+  #repaired(): void {
+    const waiting = this.#repairing;
+    this.#repairing = undefined;
+    for (const run of waiting ?? []) run();
   }
 
   close(): void {

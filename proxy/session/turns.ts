@@ -212,13 +212,27 @@ export class Turns {
       return;
     }
     turn.phase = 'running';
-    turn.agentRequestId = turn.agent?.request('session/prompt', this.#agentParams(turn.params), (answer) =>
-      this.#answered(turn, answer),
-    );
+    const params = this.#primed(turn, this.#agentParams(turn.params));
+    turn.agentRequestId = turn.agent?.request('session/prompt', params, (answer) => this.#answered(turn, answer));
+  }
+
+  /** The earlier conversation goes before the first prompt of an agent session that does not have it. */
+  #primed(turn: Turn, params: string): string {
+    const { primer } = this.#session;
+    if (primer === undefined) return params;
+    this.#session.primer = undefined;
+    turn.echo = primer + turn.echo;
+    const found = memberAt(params, ['prompt']);
+    if (!found) return params;
+    const blocks = params.slice(found.valueStart, found.valueEnd);
+    const rest = blocks.slice(blocks.indexOf('[') + 1);
+    const block = stringifyWire({ type: 'text', text: primer });
+    return splice(params, [setValue(found, `[${block}${rest.trim() === ']' ? '' : ','}${rest}`)]);
   }
 
   #answered(turn: Turn, answer: AgentAnswer): void {
     if (turn.phase !== 'running') return;
+    this.#session.replay?.settle();
     if (answer.outcome === 'lost') {
       this.#interrupt(turn, 'PROMPT_OUTCOME_UNKNOWN', answer.message);
       return;
@@ -260,6 +274,7 @@ export class Turns {
   }
 
   #interrupt(turn: Turn, code: InterruptedCode, message: string): void {
+    if (turn === this.#current) this.#session.closeRunning(message);
     const error = rpcError('interrupted', message, { code, turnId: turn.turnId });
     const payload = stringifyWire({ outcome: 'interrupted', code, message });
     this.#end(turn, payload, (id) => errorText(id, stringifyWire(error)), true);
