@@ -22,6 +22,7 @@ import { LineReader, type LineSink } from '../../protocol/line-reader.ts';
 import { type TextTemplate, bodyEndOf, compileTemplate, matchTemplate } from '../../protocol/v1/text-template.ts';
 import { type Member, member, members, stringifyWire } from '../../protocol/wire-text.ts';
 import type { Logger } from '../log.ts';
+import type { MessageDrop } from '../metrics.ts';
 import type { AgentAnswer, AgentPort } from '../session/agent-port.ts';
 import type { AcceptedText, IncomingUpdate } from '../session/intake.ts';
 import type { Session } from '../session/session.ts';
@@ -51,6 +52,7 @@ export class AgentLink implements AgentPort, LineSink {
   readonly #handler: AgentHandler;
   readonly #logger: Logger;
   readonly #restart: (why: string) => void;
+  readonly #dropped: (cause: MessageDrop) => void;
   readonly #reader: LineReader;
   readonly #pending = new Map<string, { method: string; answered: (answer: AgentAnswer) => void }>();
   #templates: TextTemplate<TextOwner>[] = [];
@@ -64,11 +66,13 @@ export class AgentLink implements AgentPort, LineSink {
     readonly logger: Logger;
     readonly maxMessageBytes: number;
     readonly restart: (why: string) => void;
+    readonly dropped: (cause: MessageDrop) => void;
   }) {
     this.#write = options.write;
     this.#handler = options.handler;
     this.#logger = options.logger;
     this.#restart = options.restart;
+    this.#dropped = options.dropped;
     this.#reader = new LineReader(options.maxMessageBytes, this);
   }
 
@@ -147,6 +151,7 @@ export class AgentLink implements AgentPort, LineSink {
     const message = parseMessage(wire);
     switch (message.kind) {
       case 'invalid':
+        this.#dropped('agent_not_json_rpc');
         this.#logger.warn({ bytes: wire.length, reason: message.reason }, 'agent stdout: not a JSON-RPC message');
         return;
       case 'response':
@@ -168,6 +173,7 @@ export class AgentLink implements AgentPort, LineSink {
     const idMember = member(list, 'id');
     const id = idMember && head.slice(idMember.valueStart, idMember.valueEnd);
     const method = member(list, 'method');
+    this.#dropped('agent_too_large');
     this.#logger.warn({ bytes }, 'agent stdout: a line over --max-message-bytes was dropped');
     const error = stringifyWire(rpcError('message_too_large', `${bytes} bytes from the agent`));
     if (id !== undefined && method) this.respond(errorText(id, error));
@@ -185,6 +191,7 @@ export class AgentLink implements AgentPort, LineSink {
   #response(message: ResponseMessage): void {
     const pending = this.#pending.get(message.id);
     if (!pending) {
+      this.#dropped('agent_unknown_response');
       this.#logger.warn({ id: message.id.slice(0, 40) }, 'agent stdout: a response to no request of ours');
       return;
     }

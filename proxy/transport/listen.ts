@@ -6,6 +6,7 @@ import { dirname } from 'node:path';
 import type { WebSocketServer } from 'ws';
 import type { Identity } from '../connection.ts';
 import type { House } from '../house.ts';
+import { type Refused, answerHttp } from '../http/answer-http.ts';
 import type { ListenAddress } from '../config.ts';
 import { type AccessRule, admit } from './access.ts';
 import { serveLineSocket } from './line-socket.ts';
@@ -38,11 +39,11 @@ async function listenTcp(
   const server = createHttpServer(
     { headersTimeout: HANDSHAKE_MS, requestTimeout: HANDSHAKE_MS },
     (request, response) => {
-      const path = pathOf(request);
-      const known = path === '/healthz' || path === '/readyz' || path === '/acp';
-      const status = path === '/acp' ? 426 : known ? 200 : 404;
-      response.writeHead(status, { 'content-type': 'text/plain' });
-      response.end(status === 426 ? 'connect with WebSocket\n' : status === 200 ? 'ok\n' : 'not found\n');
+      const refused = (): Refused => {
+        const admitted = admit(rule, request);
+        return 'status' in admitted ? admitted : undefined;
+      };
+      void answerHttp(house, request, response, refused);
     },
   );
   server.on('upgrade', (request: IncomingMessage, socket: Socket, head: Buffer) => {

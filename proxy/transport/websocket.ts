@@ -8,12 +8,18 @@ import type { Socket } from 'node:net';
 import { type RawData, type WebSocket, WebSocketServer } from 'ws';
 import { Connection, type Identity } from '../connection.ts';
 import type { House } from '../house.ts';
+import type { ConnectionDrop } from '../metrics.ts';
 import { Outbox } from './outbox.ts';
 
 export const SUBPROTOCOL = 'acp';
 /** Room over the limit in which a message is still read, so that its sender is told instead of cut off. */
 const OVERSIZE_ROOM = 64 * 1024 * 1024;
 const HEAD_BYTES = 4096;
+const DROPS: ReadonlyMap<number, ConnectionDrop> = new Map([
+  [1003, 'binary_frame'],
+  [1009, 'message_too_large'],
+  [4408, 'heartbeat'],
+]);
 
 export function createWebSocketServer(maxMessageBytes: number): WebSocketServer {
   return new WebSocketServer({
@@ -37,7 +43,11 @@ export function serveWebSocket(
     socket.setNoDelay(true);
     // A frame that announces more than is ever read: `ws` closes with 1009 by itself, the contract says 4413.
     const close = ws.close.bind(ws);
-    ws.close = (code, reason) => close(code === 1009 ? 4413 : code, code === 1009 ? 'message too large' : reason);
+    ws.close = (code, reason) => {
+      const cause = code === undefined ? undefined : DROPS.get(code);
+      if (cause) house.metrics.connectionDropped(cause);
+      close(code === 1009 ? 4413 : code, code === 1009 ? 'message too large' : reason);
+    };
     const { clientBufferBytes, maxMessageBytes } = house.config;
     const outbox = new Outbox(socket, 'websocket', clientBufferBytes);
     const connection = new Connection(house, { outbox, close: (code, reason) => ws.close(code, reason) }, identity);
