@@ -47,17 +47,25 @@ export class Connection implements Client {
   readonly transport: Transport;
   role: 'controller' | 'observer';
   clientId: string | undefined;
+  /** The clientId bound to the client's token. */
+  identity: string | undefined;
   name: string | undefined;
   capabilities: unknown = {};
   sidecar = false;
   hidden: ReadonlySet<number> = new Set();
+  children = false;
+  booleanOptions = false;
   initialized = false;
   open = true;
   lastActive = 0;
   /** Requests to the agent that this client waits for: the agent's id by the client's id. */
   readonly forwarded = new Map<string, string>();
   readonly sessions = new Map<Session, Attachment>();
+  /** Ids of sessions on which this controller only looks on. */
+  readonly observing = new Set<string>();
+  readonly tokenId: string | undefined;
   readonly #expected = new Map<string, AnswerHandler>();
+  readonly #watched = new Map<string, (wire: string) => void>();
   #nextRequest = 1;
   #kicked = false;
   #waiting = false;
@@ -67,7 +75,9 @@ export class Connection implements Client {
     this.transport = transport;
     this.role = identity.role;
     this.name = identity.name;
+    this.tokenId = identity.tokenId;
     house.connections.add(this);
+    house.metrics.connections.add();
   }
 
   /** A message of the client. @param wire one character a byte, valid UTF-8 */
@@ -96,6 +106,7 @@ export class Connection implements Client {
 
   /** A message over the limit was dropped; its head tells whom to answer. */
   oversized(head: string, bytes: number): void {
+    this.house.metrics.messageDropped('client_too_large');
     const list = members(head);
     const found = member(list, 'id');
     const id = found && member(list, 'method') ? head.slice(found.valueStart, found.valueEnd) : 'null';
@@ -104,7 +115,31 @@ export class Connection implements Client {
   }
 
   send(wire: string): void {
+    if (this.#watched.size > 0) this.answerMade(wire);
     if (this.open) this.transport.outbox.send(wire);
+  }
+
+  /** Calls `made` with the answer to one of this client's requests, also when the client is gone by then. */
+  watchAnswer(id: string, made: (wire: string) => void): void {
+    this.#watched.set(id, made);
+  }
+
+  /** An answer that takes another way than `send`. */
+  answerMade(wire: string): void {
+    if (this.#watched.size === 0) return;
+    const list = members(wire);
+    const found = member(list, 'id');
+    if (!found || member(list, 'method')) return;
+    const id = wire.slice(found.valueStart, found.valueEnd);
+    const made = this.#watched.get(id);
+    this.#watched.delete(id);
+    made?.(wire);
+  }
+
+  /** A newer connection of the same client takes its place. */
+  replace(): void {
+    this.transport.close(4409, 'replaced by a newer connection of the same client');
+    this.closed();
   }
 
   fail(id: string, kind: ErrorKind, detail?: string, data?: Readonly<Record<string, unknown>>): void {
@@ -139,6 +174,7 @@ export class Connection implements Client {
     if (!this.open) return;
     this.open = false;
     this.house.connections.delete(this);
+    this.house.logger.info({ connection: this.id, clientId: this.clientId }, 'client gone');
     for (const session of this.sessions.keys()) session.detach(this);
     this.sessions.clear();
     const expected = [...this.#expected.values()];

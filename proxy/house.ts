@@ -5,13 +5,19 @@ import type { AgentHost } from './agent/agent-host.ts';
 import type { Config } from './config.ts';
 import type { Connection } from './connection.ts';
 import type { Logger } from './log.ts';
+import type { Metrics } from './metrics.ts';
+import type { RequestMemory } from './client-methods/request-memory.ts';
 import type { Registry } from './registry.ts';
 import type { ColdViews } from './session/cold-view.ts';
 import type { SessionTitles } from '../storage/session-title.ts';
 
+/** `full`: no room on its disk, the sidecar tries again; `failed`: this process writes no more. */
+export type StoreState = 'ok' | 'full' | 'failed';
+
 export interface House {
   readonly config: Config;
   readonly logger: Logger;
+  readonly metrics: Metrics;
   readonly log: EventLog;
   readonly history: HistoryCache;
   readonly titles: SessionTitles;
@@ -20,8 +26,11 @@ export interface House {
   readonly agentHost: AgentHost;
   readonly registry: Registry;
   readonly connections: Set<Connection>;
+  readonly requestMemory: RequestMemory;
   readonly newId: () => string;
   readonly now: () => number;
+  /** Whether the store takes what is written to it. */
+  readonly store: { state: StoreState };
   /** `mcpServers` of the newest new, load or resume, wire text by session id; memory only, it may hold secrets. */
   readonly mcpServers: Map<string, string>;
   /** True once the sidecar has been told to stop: no new prompts. */

@@ -11,7 +11,7 @@
  */
 import { type JsonObject, isObject } from '../json-rpc.ts';
 import { type Member, member, members } from '../wire-text.ts';
-import { UPDATE_KINDS, updateKindCode } from './update-kinds.ts';
+import { TEXT_KINDS, UPDATE_KINDS, updateKindCode } from './update-kinds.ts';
 
 export type Classified =
   | {
@@ -33,11 +33,6 @@ export type Classified =
     }
   | { readonly class: 'snapshot' | 'transient' | 'event'; readonly kind: number };
 
-const TEXT_KINDS = new Set<number>([
-  UPDATE_KINDS.user_message_chunk,
-  UPDATE_KINDS.agent_message_chunk,
-  UPDATE_KINDS.agent_thought_chunk,
-]);
 const SNAPSHOT_KINDS = new Set<number>([
   UPDATE_KINDS.available_commands_update,
   UPDATE_KINDS.current_mode_update,

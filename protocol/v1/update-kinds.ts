@@ -26,6 +26,13 @@ export const UPDATE_KINDS = {
 
 export type UpdateKind = keyof typeof UPDATE_KINDS;
 
+/** Kinds whose plain text chunks are joined to runs. */
+export const TEXT_KINDS: ReadonlySet<number> = new Set([
+  UPDATE_KINDS.user_message_chunk,
+  UPDATE_KINDS.agent_message_chunk,
+  UPDATE_KINDS.agent_thought_chunk,
+]);
+
 const NAMES = new Map<number, UpdateKind>(
   Object.entries(UPDATE_KINDS).map(([name, code]) => [code, name as UpdateKind]),
 );

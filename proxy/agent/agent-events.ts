@@ -1,13 +1,8 @@
 /** Where the agent's messages go: updates and requests to their session, the rest to the clients. */
+import { APPROVAL_METHODS } from '../../protocol/approval-answer.ts';
 import { rpcError } from '../../protocol/error.ts';
-import {
-  type NotificationMessage,
-  type RequestMessage,
-  paramsOf,
-  requestText,
-  notificationText,
-  withId,
-} from '../../protocol/json-rpc.ts';
+import { type NotificationMessage, type RequestMessage, paramsOf, notificationText } from '../../protocol/json-rpc.ts';
+import { methodOf } from '../../protocol/methods.ts';
 import { memberAt, parseWire, setValue, splice, stringifyWire, valueAt } from '../../protocol/wire-text.ts';
 import type { Connection } from '../connection.ts';
 import type { Logger } from '../log.ts';
@@ -16,6 +11,7 @@ import { type AgentRequest, errorAnswer } from '../session/agent-request.ts';
 import type { AcceptedText, IncomingUpdate } from '../session/intake.ts';
 import type { Session } from '../session/session.ts';
 import type { AgentHandler, AgentLink } from './agent-link.ts';
+import { OutsideRequests } from './outside-requests.ts';
 
 export interface AgentEventsOptions {
   readonly registry: Registry;
@@ -24,15 +20,13 @@ export interface AgentEventsOptions {
   readonly link: () => AgentLink | undefined;
 }
 
-const APPROVALS = new Set(['session/request_permission', 'elicitation/create']);
-
 export class AgentEvents implements AgentHandler {
   readonly #options: AgentEventsOptions;
-  /** Requests that went to a client outside of any session: the client and its request id, by the agent's id. */
-  readonly #outside = new Map<string, { connection: Connection; requestId: string }>();
+  readonly #outside: OutsideRequests;
 
   constructor(options: AgentEventsOptions) {
     this.#options = options;
+    this.#outside = new OutsideRequests(options);
   }
 
   update(agentSessionId: string, update: IncomingUpdate): { session: Session; text: AcceptedText } | undefined {
@@ -46,13 +40,15 @@ export class AgentEvents implements AgentHandler {
     const params = paramsOf(message);
     const request: AgentRequest = { id: message.id, method: message.method, params, paramsText, agent: link };
     const { sessionId } = params;
-    const session = typeof sessionId === 'string' ? this.#options.registry.byAgentId(sessionId) : undefined;
+    const session = typeof sessionId === 'string' ? this.#options.registry.ownerOf(sessionId) : undefined;
     if (session) {
-      if (APPROVALS.has(message.method)) session.approvals.ask(request);
+      if (APPROVAL_METHODS.has(message.method)) session.approvals.ask(request);
       else session.clientRequests.ask(request);
     } else if (typeof sessionId === 'string') {
       errorAnswer(request, rpcError('unknown_session', undefined, { sessionId }));
-    } else this.#askOutside(request);
+    } else if (methodOf('agent', message.method)?.scope === 'session' && params['requestId'] === undefined) {
+      errorAnswer(request, rpcError('invalid_params', `${message.method} needs a sessionId`));
+    } else this.#outside.ask(request);
   }
 
   notification(message: NotificationMessage): void {
@@ -61,6 +57,10 @@ export class AgentEvents implements AgentHandler {
       return;
     }
     const params = message.params ? message.wire.slice(message.params.valueStart, message.params.valueEnd) : '{}';
+    if (message.method === 'elicitation/complete') {
+      this.#outside.complete(paramsOf(message)['elicitationId'], params);
+      return;
+    }
     const { sessionId } = paramsOf(message);
     const session = typeof sessionId === 'string' ? this.#options.registry.byAgentId(sessionId) : undefined;
     if (session) {
@@ -89,38 +89,13 @@ export class AgentEvents implements AgentHandler {
     });
   }
 
-  readDone(): void {
-    // Sessions have said what they need; the server acts on it at the end of this tick.
+  /** The process is gone: what clients are still asked outside of sessions is nobody's question any more. */
+  agentExited(): void {
+    this.#outside.agentExited();
   }
 
-  /** A request that names no session: to the requester it belongs to, else to the most recently active controller. */
-  #askOutside(request: AgentRequest): void {
-    const scope = request.method === 'elicitation/create' ? valueAt(request.paramsText, ['requestId']) : undefined;
-    let chosen: { connection: Connection; requestId: string } | undefined;
-    for (const connection of this.#options.connections) {
-      if (!connection.initialized || connection.role !== 'controller') continue;
-      if (scope !== undefined) {
-        for (const [clientId, agentId] of connection.forwarded) {
-          if (agentId === scope) chosen = { connection, requestId: clientId };
-        }
-      } else if (!chosen || connection.lastActive > chosen.connection.lastActive)
-        chosen = { connection, requestId: '' };
-    }
-    if (!chosen) {
-      errorAnswer(request, rpcError('method_not_found', `no client can answer ${request.method}`));
-      return;
-    }
-    const { connection } = chosen;
-    const requestId = connection.expect((answer) => {
-      this.#outside.delete(request.id);
-      if (answer === 'gone') errorAnswer(request, rpcError('internal', 'the client that had this request is gone'));
-      else request.agent.respond(withId(answer, request.id));
-    });
-    this.#outside.set(request.id, { connection, requestId });
-    const found = scope === undefined ? undefined : memberAt(request.paramsText, ['requestId']);
-    const params = found ? splice(request.paramsText, [setValue(found, chosen.requestId)]) : request.paramsText;
-    connection.send(requestText(requestId, request.method, params));
-    connection.kick();
+  readDone(): void {
+    // Sessions have said what they need; the server acts on it at the end of this tick.
   }
 
   #cancel(message: NotificationMessage): void {
@@ -129,9 +104,6 @@ export class AgentEvents implements AgentHandler {
     for (const session of this.#options.registry.open()) {
       if (session.approvals.cancelByAgent(requestId) || session.clientRequests.cancelByAgent(requestId)) return;
     }
-    const outside = this.#outside.get(requestId);
-    if (!outside) return;
-    outside.connection.send(notificationText('$/cancel_request', `{"requestId":${outside.requestId}}`));
-    outside.connection.kick();
+    this.#outside.cancelByAgent(requestId);
   }
 }

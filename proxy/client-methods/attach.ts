@@ -8,6 +8,7 @@ import { currentAnswer } from '../../protocol/v1/current-answer.ts';
 import { stringifyWire } from '../../protocol/wire-text.ts';
 import { isTextBoundary, resolveCursor } from '../../storage/cursor.ts';
 import type { Connection } from '../connection.ts';
+import { resultFor } from '../session/client-view.ts';
 import type { Session } from '../session/session.ts';
 import { withSidecarMeta } from '../session/sidecar-meta.ts';
 import { rememberServers } from './new-session.ts';
@@ -31,6 +32,7 @@ function attachNow(connection: Connection, message: RequestMessage, session: Ses
   if (!connection.open) return;
   rememberServers(connection, message, session);
   const start = startOf(session, message);
+  connection.house.metrics.replays.add([start.mode, start.reason ?? '']);
   const tip = session.order.tip;
   const attachment = attachAt(connection, session, start.position);
   if (start.mode === 'full') attachment.replayUntil = tip;
@@ -61,9 +63,9 @@ function attachNow(connection: Connection, message: RequestMessage, session: Ses
     turn: session.turns.status,
     approvals: session.approvals.pending,
   };
-  const result = withSidecarMeta(currentAnswer(session.state), sidecar);
+  const result = withSidecarMeta(resultFor(connection, currentAnswer(session.state)), sidecar);
   attachment.owe({ ...tip, what: 'answer', wire: responseText(message.id, result) });
-  session.approvals.oweCards(connection);
+  session.attached(connection);
   connection.kick();
 }
 

@@ -15,6 +15,8 @@ import { closeSession, deleteSession } from './close.ts';
 import { listSessions } from './list.ts';
 import { attachSession } from './attach.ts';
 import { newSession } from './new-session.ts';
+import { sidecarApprovals } from './pending-approvals.ts';
+import { attachToSession, detachFromSession } from './session-attach.ts';
 import { setModeOrOption } from './set-option.ts';
 
 type RequestHandler = (connection: Connection, message: RequestMessage) => void;
@@ -33,11 +35,20 @@ const REQUESTS: Readonly<Record<string, RequestHandler>> = {
   'session/close': closeSession,
   'session/delete': deleteSession,
   '_sidecar/history': sidecarHistory,
+  'session/attach': attachToSession,
+  'session/detach': detachFromSession,
   '_sidecar/events': sidecarEvents,
+  '_sidecar/approvals': sidecarApprovals,
   '_sidecar/status': sidecarStatus,
   // A sign of life for clients whose platform shows them no WebSocket pings.
   '_sidecar/ping': (connection, message) => connection.send(responseText(message.id, '{}')),
 };
+
+/** By its token, by its own wish, or in this session only. */
+function isObserver(connection: Connection, message: RequestMessage | NotificationMessage): boolean {
+  const { sessionId } = paramsOf(message);
+  return connection.role === 'observer' || (typeof sessionId === 'string' && connection.observing.has(sessionId));
+}
 
 export function receiveRequest(connection: Connection, message: RequestMessage): void {
   const { method, id } = message;
@@ -50,14 +61,16 @@ export function receiveRequest(connection: Connection, message: RequestMessage):
     connection.fail(id, 'method_not_found', `${method} is for another kind of peer`);
     return;
   }
-  if (connection.role === 'observer' && spec?.role !== 'observer') {
+  if (isObserver(connection, message) && spec?.role !== 'observer') {
     connection.fail(id, 'observer', method);
     return;
   }
-  if (spec?.scope === 'session' && typeof paramsOf(message)['sessionId'] !== 'string') {
+  const everywhere = method === '_sidecar/approvals' && paramsOf(message)['sessionId'] === undefined;
+  if (spec?.scope === 'session' && !everywhere && typeof paramsOf(message)['sessionId'] !== 'string') {
     connection.fail(id, 'invalid_params', `${method} needs a sessionId that is a string`);
     return;
   }
+  if (connection.house.requestMemory.repeated(connection, message)) return;
   const handler = Object.hasOwn(REQUESTS, method) ? REQUESTS[method] : undefined;
   (handler ?? passRequest)(connection, message);
 }
@@ -67,7 +80,8 @@ export function receiveNotification(connection: Connection, message: Notificatio
   if (!connection.initialized) return;
   const spec = methodOf('client', method);
   if (method === '$/cancel_request') cancelRequest(connection, message);
-  else if (connection.role === 'observer' && spec?.role !== 'observer') {
+  else if (isObserver(connection, message) && spec?.role !== 'observer') {
+    connection.house.metrics.messageDropped('observer');
     connection.house.logger.warn({ method: method.slice(0, 80), clientId: connection.clientId }, 'observer: dropped');
   } else if (method === 'session/cancel') cancelSession(connection, message);
   else passNotification(connection, message);

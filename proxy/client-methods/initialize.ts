@@ -3,7 +3,8 @@
  * sidecar serves beside it.
  */
 import { type RequestMessage, isObject, paramsOf, responseText } from '../../protocol/json-rpc.ts';
-import { gateOf, gatesOf } from '../../protocol/v1/gates.ts';
+import { advertises } from '../../protocol/methods.ts';
+import { gateOf, gatesOf, withoutItemsOfType } from '../../protocol/v1/gates.ts';
 import { UPDATE_KINDS } from '../../protocol/v1/update-kinds.ts';
 import { parseWire, setValue, splice, memberAt, addMember } from '../../protocol/wire-text.ts';
 import { notReadyText } from '../agent/agent-host.ts';
@@ -28,7 +29,9 @@ export function initialize(connection: Connection, message: RequestMessage): voi
   if (connection.role === 'controller') agentHost.setInitializeParams(paramsText);
   const answer = (result: string): void => {
     connection.initialized = true;
-    connection.send(responseText(message.id, ourAnswer(result)));
+    const { id, clientId, role } = connection;
+    connection.house.logger.info({ connection: id, clientId, role }, 'client initialized');
+    connection.send(responseText(message.id, ourAnswer(result, connection.capabilities)));
     connection.kick();
   };
   const ready = agentHost.ready();
@@ -67,20 +70,37 @@ function readCapabilities(connection: Connection, value: unknown): string | unde
       return '_meta.sidecar.role must be "controller" or "observer"';
     }
     if (role === 'observer') connection.role = 'observer';
-    if (typeof clientId === 'string') connection.clientId = clientId;
+    if (typeof clientId === 'string') identify(connection, clientId);
     if (typeof name === 'string') connection.name = name.slice(0, 200);
     connection.sidecar = true;
   }
   connection.capabilities = capabilities;
   connection.hidden = hidden;
+  connection.children = gates.has('subagents');
+  connection.booleanOptions = gates.has('session.configOptions.boolean');
   return undefined;
 }
 
-/** What the sidecar serves, whatever the agent can. */
-const SERVED = ['list', 'resume', 'close', 'delete'];
+/** A connection of this client that is still there is a lost one that nobody has noticed. */
+export function identify(connection: Connection, clientId: string): void {
+  const { house, tokenId } = connection;
+  connection.clientId = clientId;
+  connection.identity = `${tokenId ?? ''}\0${clientId}`;
+  for (const other of house.connections) {
+    if (other !== connection && other.identity === connection.identity) other.replace();
+  }
+}
 
-function ourAnswer(result: string): string {
+/** What the sidecar serves, whatever the agent can. */
+const SERVED = ['list', 'resume', 'close', 'delete', 'attach'];
+
+function ourAnswer(result: string, clientCapabilities: unknown): string {
   let text = result.startsWith('{') ? result : '{}';
+  const methods = memberAt(text, ['authMethods']);
+  if (methods && !advertises(clientCapabilities, 'auth.terminal')) {
+    const offered = text.slice(methods.valueStart, methods.valueEnd);
+    text = splice(text, [setValue(methods, withoutItemsOfType(offered, 'terminal'))]);
+  }
   const value = parseWire(text);
   if (!isObject(value) || !isObject(value['agentCapabilities'])) {
     const found = memberAt(text, ['agentCapabilities']);
@@ -100,7 +120,7 @@ function ourAnswer(result: string): string {
     if (!isObject(parsed) || !isObject(parsed[name])) session = setIn(session, name, '{}');
   }
   capabilities = setIn(capabilities, 'sessionCapabilities', session);
-  const sidecar = { version: 1, eventId: true, approvals: true };
+  const sidecar = { version: 1, eventId: true, approvals: true, attach: true };
   return splice(text, [setValue(found, withSidecarMeta(capabilities, sidecar))]);
 }
 

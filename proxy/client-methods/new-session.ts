@@ -12,6 +12,7 @@ import { memberAt, setValue, splice, stringifyWire, valueAt } from '../../protoc
 import { isSessionId } from '../../storage/log-keys.ts';
 import type { Connection } from '../connection.ts';
 import type { Session } from '../session/session.ts';
+import { resultFor } from '../session/client-view.ts';
 import { withSidecarMeta } from '../session/sidecar-meta.ts';
 import { agentParams, respond, withAgent } from './pass.ts';
 import { attachAt } from './session-of.ts';
@@ -80,13 +81,15 @@ export function factsOf(
 /** The client that asked is on the session from its first event on, and gets its response before anything else. */
 function introduce(connection: Connection, message: RequestMessage, session: Session, response: string): void {
   rememberServers(connection, message, session);
-  if (!connection.open) return;
   const at = { seq: 1, offset: 0 };
-  const attachment = attachAt(connection, session, at);
   const found = memberAt(response, ['sessionId']);
   const named = found ? splice(response, [setValue(found, stringifyWire(session.sessionId))]) : response;
-  const result = withSidecarMeta(named, { eventId: session.eventId(at) });
-  attachment.owe({ ...at, what: 'answer', wire: responseText(message.id, result) });
+  const result = withSidecarMeta(resultFor(connection, named), { eventId: session.eventId(at) });
+  const wire = responseText(message.id, result);
+  connection.answerMade(wire);
+  if (!connection.open) return;
+  attachAt(connection, session, at).owe({ ...at, what: 'answer', wire });
+  session.attached(connection);
   connection.kick();
 }
 

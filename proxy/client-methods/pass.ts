@@ -10,6 +10,7 @@ import { memberAt, setValue, splice, stringifyWire } from '../../protocol/wire-t
 import { notReadyText } from '../agent/agent-host.ts';
 import type { Connection } from '../connection.ts';
 import type { AgentAnswer, AgentPort } from '../session/agent-port.ts';
+import { resultFor } from '../session/client-view.ts';
 import type { Session } from '../session/session.ts';
 import { withoutSidecarMeta } from '../session/sidecar-meta.ts';
 import { rpcError } from '../../protocol/error.ts';
@@ -40,9 +41,17 @@ export function forward(
 }
 
 export function respond(connection: Connection, id: string, answer: AgentAnswer): void {
-  if (answer.outcome === 'answered') connection.send(withId(answer.message, id));
+  if (answer.outcome === 'answered') connection.send(answerFor(connection, answer.message, id));
   else connection.send(errorText(id, stringifyWire(rpcError('agent_unavailable', answer.message))));
   connection.kick();
+}
+
+function answerFor(connection: Connection, message: ResponseMessage, id: string): string {
+  const { result, wire } = message;
+  if (!result || connection.booleanOptions) return withId(message, id);
+  const text = wire.slice(result.valueStart, result.valueEnd);
+  const shown = resultFor(connection, text);
+  return shown === text ? withId(message, id) : withId(message, id, [setValue(result, shown)]);
 }
 
 /** A request of the client goes to the agent, bound to its session when it names one that we know. */

@@ -2,7 +2,7 @@
 import { type NotificationMessage, type RequestMessage, errorText, paramsOf } from '../../protocol/json-rpc.ts';
 import { stringifyWire } from '../../protocol/wire-text.ts';
 import type { Connection } from '../connection.ts';
-import type { Attachment } from '../session/attachment.ts';
+import type { AttachOptions, Attachment } from '../session/attachment.ts';
 import type { Position } from '../../protocol/event-id.ts';
 import type { Session } from '../session/session.ts';
 
@@ -19,8 +19,13 @@ export function sessionOf(connection: Connection, message: RequestMessage | Noti
 }
 
 /** Puts the connection on the session at a position. */
-export function attachAt(connection: Connection, session: Session, position: Position): Attachment {
-  const attachment = session.attach(connection, position);
+export function attachAt(
+  connection: Connection,
+  session: Session,
+  position: Position,
+  options: AttachOptions = {},
+): Attachment {
+  const attachment = session.attach(connection, position, options);
   connection.attach(session, attachment);
   return attachment;
 }
@@ -32,6 +37,6 @@ export function ensureAttached(connection: Connection, session: Session): Attach
   const tip = session.order.tip;
   const attachment = attachAt(connection, session, tip);
   session.intake.owePending(attachment, tip);
-  session.approvals.oweCards(connection);
+  session.attached(connection);
   return attachment;
 }

@@ -1,334 +1,366 @@
 /**
- * Approvals: the questions that the agent waits on (`session/request_permission`, `elicitation/create`).
+ * Approvals: the questions that the agent waits on (`session/request_permission`, `elicitation/create`). What happens to
+ * one is in `protocol/approval.ts`; here its effects are carried out: events are recorded, clients are asked, the agent
+ * is answered.
  *
- *   asked by the agent -> recording -> pending -> resolving -> done
- *                         (approval_requested)    (approval_resolved, durable, then forwarded)
- *
- * The approvalId is made once and stored before any client sees the question. All attached controllers are asked; the
- * first valid answer is recorded and only then forwarded. Nothing is ever answered yes by default.
+ * The approvalId is made once and stored before any client sees the question. The first valid answer is recorded and
+ * only then forwarded. Nothing is ever answered yes by default.
  */
 import {
-  type JsonObject,
-  type ResponseMessage,
-  isObject,
-  requestText,
-  responseText,
-  withId,
-} from '../../protocol/json-rpc.ts';
+  type Approval,
+  type ApprovalEvent,
+  type Decision,
+  type Effect,
+  stepApproval,
+} from '../../protocol/approval.ts';
+import {
+  asksOne,
+  cancelledResult,
+  fingerprintOf,
+  judgeAnswer,
+  timeoutResult,
+  toolCallIdOf,
+} from '../../protocol/approval-answer.ts';
+import { rpcError } from '../../protocol/error.ts';
+import { type ResponseMessage, errorText, responseText, withId } from '../../protocol/json-rpc.ts';
 import { advertises, capabilityFor } from '../../protocol/methods.ts';
 import { UPDATE_KINDS } from '../../protocol/v1/update-kinds.ts';
-import { memberAt, setValue, splice, stringifyWire, valueAt } from '../../protocol/wire-text.ts';
-import type { AgentRequest } from './agent-request.ts';
+import { parseWire, stringifyWire, valueAt } from '../../protocol/wire-text.ts';
+import { type AgentRequest, errorAnswer } from './agent-request.ts';
+import { type CardFacts, Cards } from './cards.ts';
 import type { Client } from './client.ts';
+import { Elicitations } from './elicitations.ts';
+import { controllersOf } from './same-client.ts';
 import type { Session } from './session.ts';
-import { withSidecarMeta } from './sidecar-meta.ts';
 
-const MAX_INVALID = 3;
+/** Questions of a session that may wait at the same time. */
+const MAX_PENDING = 1000;
 
-interface Card {
-  readonly requestId: string;
-  answered: 'no' | 'error' | 'cancelled' | 'invalid';
+/** What the agent is answered: a result or an error, wire text. */
+interface Answer {
+  readonly text: string;
+  readonly isError: boolean;
+  /** The client's own message, which is forwarded as it came. */
+  readonly message?: ResponseMessage;
+  readonly timeout?: true;
 }
 
-interface Approval {
+interface Entry {
   readonly approvalId: string;
   readonly request: AgentRequest;
   readonly toolCallId: string | undefined;
-  readonly cards: Map<Client, Card>;
-  readonly invalid: Map<Client, number>;
-  state: 'recording' | 'pending' | 'resolving';
+  readonly turnId: string | undefined;
+  /** Of the event that opened it, once that is durable. */
   seq: number;
-  reopened: boolean;
+  state: Approval<Client, Answer>;
+  readonly cards: Cards;
+  readonly facts: Pick<CardFacts, 'reopened' | 'previousOutcome'>;
+  /** Why the last answer of a client was refused. */
+  readonly refused: Map<Client, string>;
+  why: string;
   timer: NodeJS.Timeout | undefined;
 }
 
+/** An approval that waits for an answer, as `_sidecar/approvals` and the command line show it. */
+export interface PendingApproval {
+  readonly approvalId: string;
+  readonly turnId: string | undefined;
+  readonly toolCallId: string | undefined;
+  readonly seq: number;
+  readonly method: string;
+  /** The agent's params, wire text. */
+  readonly paramsText: string;
+  readonly reopened: boolean;
+}
+
 export class Approvals {
+  readonly elicitations: Elicitations;
   readonly #session: Session;
-  readonly #open = new Map<string, Approval>();
+  readonly #open = new Map<string, Entry>();
+  /** Asked in this life of the agent: asked again in it, a call is another one. */
+  readonly #thisLife = new Set<string>();
 
   constructor(session: Session) {
     this.#session = session;
+    this.elicitations = new Elicitations(session);
   }
 
+  /** Approvals that wait for an answer or for its commit. */
   get pending(): number {
     return this.#open.size;
   }
 
-  /** The agent asks. */
-  ask(request: AgentRequest): void {
-    const { params } = request;
-    const toolCall = params['toolCall'];
-    const toolCallId = isObject(toolCall) ? toolCall['toolCallId'] : params['toolCallId'];
-    const id = typeof toolCallId === 'string' ? toolCallId : undefined;
-    const approval: Approval = {
-      approvalId: this.#reopenable(id) ?? this.#session.host.newId(),
-      request,
-      toolCallId: id,
-      cards: new Map(),
-      invalid: new Map(),
-      state: 'recording',
-      seq: 0,
-      reopened: false,
-      timer: undefined,
-    };
-    approval.reopened = this.#session.state.approvals.has(approval.approvalId);
-    if (id !== undefined && !this.#session.state.tools.has(id)) this.#introduceTool(request.paramsText, id);
-    this.#open.set(approval.approvalId, approval);
-    const type = approval.reopened ? 'approval_reopened' : 'approval_requested';
-    this.#session.record(
-      {
-        type,
-        required: true,
-        turnId: this.#session.turns.current?.turnId,
-        toolCallId: id,
-        payload: `{"approvalId":${stringifyWire(approval.approvalId)},"method":${stringifyWire(request.method)},"params":${request.paramsText}}`,
-      },
-      { settled: (seq) => this.#recorded(approval, seq) },
-    );
+  list(): PendingApproval[] {
+    return [...this.#open.values()]
+      .filter(({ state }) => state.phase === 'pending')
+      .map(({ approvalId, turnId, toolCallId, seq, request, facts }) => {
+        const { method, paramsText } = request;
+        return { approvalId, turnId, toolCallId, seq, method, paramsText, reopened: facts.reopened === true };
+      });
   }
 
-  /** Asks an attachment's client about everything that is pending, at its position after the response. */
-  oweCards(client: Client): void {
-    for (const approval of this.#open.values()) if (approval.state === 'pending') this.#card(approval, client);
+  /** The agent asks. */
+  ask(request: AgentRequest): void {
+    const refusal = this.#refusal(request);
+    if (refusal) {
+      errorAnswer(request, refusal);
+      return;
+    }
+    const toolCallId = toolCallIdOf(request);
+    const again = this.#askedBefore(request, toolCallId);
+    const entry: Entry = {
+      approvalId: again?.approvalId ?? this.#session.host.newId(),
+      request,
+      toolCallId,
+      turnId: this.#session.turns.current?.turnId,
+      seq: 0,
+      state: again?.state ?? { phase: 'absent' },
+      cards: new Cards(this.#session),
+      facts: again?.facts ?? {},
+      refused: new Map(),
+      why: '',
+      timer: undefined,
+    };
+    if (toolCallId !== undefined && !this.#session.state.tools.has(toolCallId))
+      this.#introduceTool(request, toolCallId);
+    this.#open.set(entry.approvalId, entry);
+    this.#thisLife.add(entry.approvalId);
+    this.#step(entry, again ? { type: 'asked_again', later: true, unused: true } : { type: 'asked' });
+    // The user has stopped this turn; the agent asked before it knew.
+    if (this.#session.turns.current?.cancelled) this.#cancel(entry);
+  }
+
+  /** A client has attached: it is asked about everything that is pending. */
+  clientAttached(client: Client): void {
+    for (const entry of this.#open.values()) this.#step(entry, { type: 'attached', client });
+    this.elicitations.attached(client);
+  }
+
+  /** A client starts its view anew: open cards are withdrawn, `clientAttached` follows. */
+  clientMoved(client: Client): void {
+    for (const entry of this.#open.values()) this.#step(entry, { type: 'moved', client });
+  }
+
+  clientLeft(client: Client): void {
+    for (const entry of this.#open.values()) {
+      entry.cards.drop(client);
+      this.#step(entry, { type: 'left', client });
+    }
   }
 
   /** `session/cancel`: everything that is pending is resolved as cancelled. */
   cancelAll(): void {
-    for (const approval of this.#open.values()) this.#cancel(approval);
+    for (const entry of this.#open.values()) this.#cancel(entry);
   }
 
   /** The agent's own `$/cancel_request`. False when the id is not an approval's. */
   cancelByAgent(agentRequestId: string): boolean {
-    for (const approval of this.#open.values()) {
-      if (approval.request.id !== agentRequestId) continue;
-      this.#cancel(approval);
+    for (const entry of this.#open.values()) {
+      if (entry.request.id !== agentRequestId) continue;
+      this.#cancel(entry);
       return true;
     }
     return false;
   }
 
-  withdrawFrom(client: Client): void {
-    for (const approval of this.#open.values()) this.#withdraw(approval, client);
-  }
-
-  clientLeft(client: Client): void {
-    for (const approval of this.#open.values()) {
-      const card = approval.cards.get(client);
-      if (!card) continue;
-      client.forget(card.requestId);
-      approval.cards.delete(client);
-      if (approval.state === 'pending') this.#settleUnanswered(approval);
-    }
+  /** Nothing can be written at present: what is cancelled need not wait for it. */
+  stalled(): void {
+    for (const entry of this.#open.values()) this.#step(entry, { type: 'stalled' });
   }
 
   /** Whoever asked is gone: shown as interrupted, not a button any more. */
   agentExited(): void {
     this.interruptAll('the agent is gone');
+    this.#thisLife.clear();
   }
 
   interruptAll(why: string): void {
-    for (const approval of this.#open.values()) {
-      this.#close(approval);
-      if (approval.state === 'resolving') continue;
-      const { approvalId, toolCallId } = approval;
-      const payload = stringifyWire({ approvalId, reason: why });
-      this.#session.record({ type: 'approval_interrupted', required: true, toolCallId, payload, synthetic: true });
+    for (const entry of this.#open.values()) {
+      entry.why = why;
+      this.#step(entry, { type: 'agent_exited' });
     }
   }
 
   close(): void {
-    for (const approval of this.#open.values()) clearTimeout(approval.timer);
+    for (const entry of this.#open.values()) clearTimeout(entry.timer);
   }
 
-  #recorded(approval: Approval, seq: number): void {
-    approval.seq = seq;
-    if (approval.state !== 'recording') return;
-    approval.state = 'pending';
-    for (const client of this.#session.clients.keys()) this.#card(approval, client);
-    const { approvalTimeoutMs } = this.#session.host.config;
-    if (approvalTimeoutMs !== undefined) {
-      approval.timer = setTimeout(() => this.#timeOut(approval), approvalTimeoutMs);
-    }
+  #cancel(entry: Entry): void {
+    const text = cancelledResult(entry.request.method);
+    this.#step(entry, { type: 'cancelled', answer: { text, isError: false } });
   }
 
-  #card(approval: Approval, client: Client): void {
-    const { request } = approval;
-    const attachment = this.#session.clients.get(client);
-    if (!attachment || client.role !== 'controller' || approval.cards.has(client)) return;
+  /** Why this question cannot be asked. Nobody attached is no reason: it waits. */
+  #refusal(request: AgentRequest): ReturnType<typeof rpcError> | undefined {
+    if (this.#open.size >= MAX_PENDING) return rpcError('internal', `${MAX_PENDING} questions of this session wait`);
     const capability = capabilityFor(request.method, request.params);
-    if (capability !== undefined && !advertises(client.capabilities, capability)) return;
-    if ((approval.invalid.get(client) ?? 0) >= MAX_INVALID) return;
-    const requestId = client.expect((answer) => {
-      if (answer !== 'gone') this.#answer(approval, client, answer);
+    const controllers = controllersOf(this.#session);
+    if (capability === undefined || controllers.length === 0) return undefined;
+    if (controllers.some((client) => advertises(client.capabilities, capability))) return undefined;
+    return rpcError('invalid_params', `no attached client has ${capability}`);
+  }
+
+  /** An approval of an earlier life of the agent that this question opens again. */
+  #askedBefore(
+    request: AgentRequest,
+    toolCallId: string | undefined,
+  ): Pick<Entry, 'approvalId' | 'state' | 'facts'> | undefined {
+    const fingerprint = fingerprintOf(request);
+    const known = [...this.#session.state.approvals].toReversed();
+    const sameCall = known.find(
+      ([id, entry]) => toolCallId !== undefined && entry.toolCallId === toolCallId && this.#reopens(id),
+    );
+    const found =
+      sameCall ??
+      known.find(([id, entry]) => fingerprint !== undefined && entry.fingerprint === fingerprint && this.#reopens(id));
+    if (!found) return undefined;
+    const [approvalId, { outcome, state, fingerprint: before }] = found;
+    // An answer to something else that only has the same id would mislead.
+    const told = outcome !== undefined && before === fingerprint ? { previousOutcome: parseWire(outcome) } : {};
+    return {
+      approvalId,
+      state: { phase: state === 'resolved' ? 'resolved' : 'interrupted' },
+      facts: { reopened: true, ...told },
+    };
+  }
+
+  #reopens(approvalId: string): boolean {
+    const known = this.#session.state.approvals.get(approvalId);
+    if (!known || known.state === 'pending' || this.#open.has(approvalId)) return false;
+    const later = !this.#thisLife.has(approvalId);
+    const event = { type: 'asked_again' as const, later, unused: !known.used };
+    const { effects } = stepApproval({ phase: known.state }, event, { eligible: [], ask: 'all', stalled: false });
+    return effects.every((effect) => effect.do !== 'separate');
+  }
+
+  #step(entry: Entry, event: ApprovalEvent<Client, Answer>): void {
+    const { order } = this.#session;
+    const ask = asksOne(entry.request) ? 'one' : 'all';
+    const context = { eligible: this.#eligible(entry), ask, stalled: order.stalled } as const;
+    const { state, effects } = stepApproval(entry.state, event, context);
+    entry.state = state;
+    for (const effect of effects) this.#carryOut(entry, effect);
+    if (state.phase === 'pending') return;
+    clearTimeout(entry.timer);
+    const over = state.phase === 'resolved' || state.phase === 'interrupted';
+    if (over && this.#open.get(entry.approvalId) === entry) this.#open.delete(entry.approvalId);
+  }
+
+  #carryOut(entry: Entry, effect: Effect<Client, Answer>): void {
+    switch (effect.do) {
+      case 'record':
+        this.#record(entry, effect.event);
+        return;
+      case 'ask':
+        this.#askClient(entry, effect.client, effect.again);
+        return;
+      case 'withdraw':
+        entry.cards.withdraw(effect.client);
+        return;
+      case 'forward':
+        this.#forward(entry, effect.decision);
+        return;
+      case 'separate':
+        return;
+      default:
+    }
+  }
+
+  #eligible(entry: Entry): Client[] {
+    const capability = capabilityFor(entry.request.method, entry.request.params);
+    return controllersOf(this.#session).filter((client) => {
+      const from = this.#session.clients.get(client)?.asksFrom ?? 0;
+      return (
+        (entry.seq === 0 || entry.seq >= from) &&
+        (capability === undefined || advertises(client.capabilities, capability))
+      );
     });
-    approval.cards.set(client, { requestId, answered: 'no' });
-    const { approvalId } = approval;
-    const eventId = this.#session.eventId({ seq: approval.seq, offset: 0 });
-    const sidecar = { approvalId, eventId, ...(approval.reopened ? { reopened: true } : {}) };
-    const params = withSidecarMeta(this.#publicParams(request.paramsText), sidecar);
-    const wire = requestText(requestId, request.method, params);
-    attachment.owe({ seq: approval.seq, offset: 0, what: 'card', wire, requestId });
-    client.kick();
   }
 
-  #answer(approval: Approval, client: Client, answer: ResponseMessage): void {
-    const card = approval.cards.get(client);
-    if (!card || approval.state !== 'pending' || card.answered !== 'no') return;
-    const verdict = judge(approval.request, answer);
-    if (verdict === 'valid') {
-      approval.cards.delete(client);
-      this.#resolve(approval, answer, client);
-      return;
+  #record(entry: Entry, type: Extract<Effect<Client, Answer>, { do: 'record' }>['event']): void {
+    const { approvalId, toolCallId, turnId, request, facts } = entry;
+    const event = { type, required: true, turnId, toolCallId };
+    const id = `{"approvalId":${stringifyWire(approvalId)}`;
+    switch (type) {
+      case 'approval_requested':
+      case 'approval_reopened': {
+        const before = 'previousOutcome' in facts ? `,"previousOutcome":${stringifyWire(facts.previousOutcome)}` : '';
+        const payload = `${id},"method":${stringifyWire(request.method)}${before},"params":${request.paramsText}}`;
+        this.#session.record({ ...event, payload }, { settled: (seq) => this.#recorded(entry, seq) });
+        return;
+      }
+      case 'approval_resolved': {
+        const payload = `${id},${decisionMembers(entry.state)}}`;
+        this.#session.record({ ...event, payload }, { settled: () => this.#step(entry, { type: 'settled' }) });
+        return;
+      }
+      case 'approval_interrupted': {
+        const payload = `${id},"reason":${stringifyWire(entry.why)}}`;
+        this.#session.record({ ...event, payload, synthetic: true });
+        return;
+      }
+      default:
     }
+  }
+
+  #recorded(entry: Entry, seq: number): void {
+    entry.seq = seq;
+    this.#step(entry, { type: 'recorded' });
+    const { approvalTimeoutMs } = this.#session.host.config;
+    if (entry.state.phase !== 'pending' || approvalTimeoutMs === undefined) return;
+    entry.timer = setTimeout(() => {
+      const { result, cancelled } = timeoutResult(entry.request);
+      this.#step(entry, { type: 'timed_out', cancelled, answer: { text: result, isError: false, timeout: true } });
+    }, approvalTimeoutMs);
+  }
+
+  #askClient(entry: Entry, client: Client, again: boolean): void {
+    const { approvalId, request, seq } = entry;
+    if (asksOne(request)) this.elicitations.sent(request.params['elicitationId'], client);
+    const reason = again ? entry.refused.get(client) : undefined;
+    const eventId = this.#session.eventId({ seq, offset: 0 });
+    const facts = { approvalId, eventId, ...entry.facts, ...(reason === undefined ? {} : { refused: reason }) };
+    entry.cards.ask(client, request, seq, facts, (message) => this.#answered(entry, client, message));
+  }
+
+  #answered(entry: Entry, client: Client, message: ResponseMessage): void {
+    const { verdict, reason } = judgeAnswer(entry.request, message.value);
     if (verdict === 'invalid') {
-      approval.cards.delete(client);
-      approval.invalid.set(client, (approval.invalid.get(client) ?? 0) + 1);
-      this.#session.logger.warn({ approvalId: approval.approvalId, clientId: client.clientId }, 'invalid answer');
-      this.#card(approval, client);
-      return;
+      entry.refused.set(client, reason ?? '');
+      const { approvalId } = entry;
+      this.#session.logger.warn({ approvalId, clientId: client.clientId, reason }, 'an answer was refused');
     }
-    card.answered = verdict;
-    this.#settleUnanswered(approval, answer, client);
+    const found = message.result ?? message.error;
+    const text = found ? message.wire.slice(found.valueStart, found.valueEnd) : 'null';
+    const answer = { text, isError: message.result === undefined, message };
+    this.#step(entry, { type: 'answered', client, verdict, answer });
   }
 
-  /** Nobody is left who may still answer, although there are clients: the last word counts. */
-  #settleUnanswered(approval: Approval, answer?: ResponseMessage, client?: Client): void {
-    const cards = [...approval.cards.values()];
-    if (cards.length === 0 || cards.some((card) => card.answered === 'no')) return;
-    if (cards.some((card) => card.answered === 'cancelled')) this.#cancel(approval);
-    else if (answer) this.#resolve(approval, answer, client);
-  }
-
-  /** Records an answer and forwards it when that is durable. */
-  #resolve(approval: Approval, answer: ResponseMessage, client: Client | undefined): void {
-    const { request } = approval;
-    const found = answer.result ?? answer.error;
-    const text = found ? answer.wire.slice(found.valueStart, found.valueEnd) : 'null';
-    const outcome = answer.result ? (valueAt(text, ['outcome']) ?? text) : 'null';
-    const by = client && { clientId: client.clientId, name: client.name };
-    const forward = (): void => request.agent.respond(withId(answer, request.id));
-    this.#finish(approval, `"outcome":${outcome},"answer":${text},"by":${stringifyWire(by ?? null)}`, forward);
-  }
-
-  #cancel(approval: Approval): void {
-    if (approval.state === 'resolving') return;
-    const { request } = approval;
-    const result = request.method === 'session/request_permission' ? CANCELLED_PERMISSION : CANCELLED_ELICITATION;
-    const outcome = valueAt(result, ['outcome']) ?? result;
-    this.#finish(approval, `"outcome":${outcome},"answer":${result},"by":null`, () =>
-      request.agent.respond(responseText(request.id, result)),
-    );
-  }
-
-  #timeOut(approval: Approval): void {
-    if (approval.state !== 'pending') return;
-    const options = approval.request.params['options'];
-    const reject = Array.isArray(options)
-      ? options.find((option: unknown): option is JsonObject => isObject(option) && option['kind'] === 'reject_once')
-      : undefined;
-    const { request } = approval;
-    if (request.method !== 'session/request_permission') {
-      const result = '{"action":"decline"}';
-      this.#finish(approval, `"outcome":${result},"answer":${result},"by":null,"timeout":true`, () =>
-        request.agent.respond(responseText(request.id, result)),
-      );
-    } else if (reject) {
-      const outcome = stringifyWire({ outcome: 'selected', optionId: reject['optionId'] });
-      const result = `{"outcome":${outcome}}`;
-      this.#finish(approval, `"outcome":${outcome},"answer":${result},"by":null,"timeout":true`, () =>
-        request.agent.respond(responseText(request.id, result)),
-      );
-    } else this.#cancel(approval);
-  }
-
-  #finish(approval: Approval, members: string, forward: () => void): void {
-    approval.state = 'resolving';
-    const { approvalId, toolCallId } = approval;
-    const cancelled = members.startsWith('"outcome":{"outcome":"cancelled"') || members.includes('"action":"cancel"');
-    // A cancelled outcome is never consent: on a full disk the agent need not wait for it to be written.
-    const early = cancelled && this.#session.order.stalled;
-    if (early) forward();
-    this.#session.record(
-      {
-        type: 'approval_resolved',
-        required: true,
-        turnId: this.#session.turns.current?.turnId,
-        toolCallId,
-        payload: `{"approvalId":${stringifyWire(approvalId)},${members}}`,
-      },
-      {
-        settled: () => {
-          this.#close(approval);
-          if (!early) forward();
-        },
-      },
-    );
-  }
-
-  /** Takes the approval off all screens. */
-  #close(approval: Approval): void {
-    clearTimeout(approval.timer);
-    this.#open.delete(approval.approvalId);
-    for (const client of approval.cards.keys()) this.#withdraw(approval, client);
-  }
-
-  #withdraw(approval: Approval, client: Client): void {
-    const card = approval.cards.get(client);
-    const attachment = this.#session.clients.get(client);
-    approval.cards.delete(client);
-    if (!card || card.answered !== 'no' || !attachment) return;
-    client.forget(card.requestId);
-    const wire = `{"jsonrpc":"2.0","method":"$/cancel_request","params":{"requestId":${card.requestId}}}`;
-    attachment.withdrawCard(card.requestId, { ...this.#session.order.tip, what: 'answer', wire });
-    client.kick();
+  #forward({ request }: Entry, { answer }: Decision<Client, Answer>): void {
+    const { message, text, isError } = answer;
+    if (message) request.agent.respond(withId(message, request.id));
+    else request.agent.respond(isError ? errorText(request.id, text) : responseText(request.id, text));
   }
 
   /** Gemini, Qwen and Codex ask before they say what they ask about. */
-  #introduceTool(paramsText: string, toolCallId: string): void {
+  #introduceTool({ params, paramsText }: AgentRequest, toolCallId: string): void {
     const toolCall = valueAt(paramsText, ['toolCall']);
     if (toolCall === undefined) return;
     const inner = toolCall.slice(toolCall.indexOf('{') + 1, toolCall.lastIndexOf('}')).trim();
     const title = valueAt(toolCall, ['title']) === undefined ? `,"title":${stringifyWire(toolCallId)}` : '';
     const wire = `{"sessionUpdate":"tool_call",${inner}${title}}`;
-    this.#session.recordUpdate({ wire }, UPDATE_KINDS.tool_call, toolCallId, true);
-  }
-
-  #reopenable(toolCallId: string | undefined): string | undefined {
-    if (toolCallId === undefined) return undefined;
-    for (const [approvalId, known] of this.#session.state.approvals) {
-      if (known.toolCallId === toolCallId && known.state === 'interrupted' && !this.#open.has(approvalId))
-        return approvalId;
-    }
-    return undefined;
-  }
-
-  #publicParams(params: string): string {
-    const found = memberAt(params, ['sessionId']);
-    return found ? splice(params, [setValue(found, stringifyWire(this.#session.sessionId))]) : params;
+    const { sessionId } = params;
+    const child = typeof sessionId === 'string' && sessionId !== this.#session.agentSessionId ? sessionId : undefined;
+    this.#session.recordUpdate({ wire, childSessionId: child }, UPDATE_KINDS.tool_call, toolCallId, true);
   }
 }
 
-const CANCELLED_PERMISSION = '{"outcome":{"outcome":"cancelled"}}';
-const CANCELLED_ELICITATION = '{"action":"cancel"}';
-
-/** What an answer is worth. */
-function judge(request: AgentRequest, answer: ResponseMessage): 'valid' | 'invalid' | 'error' | 'cancelled' {
-  if (answer.error) return 'error';
-  const result = answer.value['result'];
-  if (!isObject(result)) return 'invalid';
-  if (request.method !== 'session/request_permission') {
-    const action = result['action'];
-    if (action === 'cancel') return 'cancelled';
-    return action === 'accept' || action === 'decline' || (typeof action === 'string' && action.startsWith('_'))
-      ? 'valid'
-      : 'invalid';
-  }
-  const outcome = result['outcome'];
-  if (!isObject(outcome)) return 'invalid';
-  if (outcome['outcome'] === 'cancelled') return 'cancelled';
-  const options = request.params['options'];
-  const offered =
-    Array.isArray(options) &&
-    options.some((option: unknown) => isObject(option) && option['optionId'] === outcome['optionId']);
-  return outcome['outcome'] === 'selected' && offered ? 'valid' : 'invalid';
+/** What `approval_resolved` says of a decision. */
+function decisionMembers(state: Approval<Client, Answer>): string {
+  if (state.phase !== 'resolving') return '"outcome":null,"by":null';
+  const { answer, by } = state.decision;
+  const outcome = answer.isError ? 'null' : (valueAt(answer.text, ['outcome']) ?? answer.text);
+  const who = by ? stringifyWire({ clientId: by.clientId, name: by.name }) : 'null';
+  const timeout = answer.timeout ? ',"timeout":true' : '';
+  return `"outcome":${outcome},"${answer.isError ? 'error' : 'answer'}":${answer.text},"by":${who}${timeout}`;
 }

@@ -9,7 +9,7 @@ export interface Owed extends Position {
   /** `answer`: the response of a request, never given up. `card`: asks for an approval. `passing`: transient. */
   readonly what: 'answer' | 'card' | 'passing';
   readonly wire: string;
-  /** Of a card: the id of the request to the client. */
+  /** Of a card: the id of the request to the client; else a key, see `oweNewest`. */
   readonly requestId?: string;
 }
 
@@ -20,13 +20,32 @@ export interface View {
   /** Kinds of update (numbers) that this client did not advertise. */
   readonly hidden: ReadonlySet<number>;
   readonly clientId: string | undefined;
+  /** The clientId bound to the client's token; undefined for one that gave none. */
+  readonly identity: string | undefined;
+  /** The client knows of child sessions and is shown their updates. */
+  readonly children: boolean;
+  /** The client knows options that are on or off. */
+  readonly booleanOptions: boolean;
+}
+
+/** How a client attaches. */
+export interface AttachOptions {
+  /** By `session/attach`: RFD #533's updates are sent, too. */
+  readonly rfd?: boolean;
+  /** It only looks on, here. */
+  readonly observer?: boolean;
+  /** It is not asked about approvals before this seq. */
+  readonly asksFrom?: number;
 }
 
 export class Attachment {
   readonly view: View;
-  /** Opened by `session/attach`: RFD #533's updates are sent, too. */
-  readonly rfd: boolean;
+  rfd = false;
+  observer = false;
+  asksFrom = 0;
   position: Position;
+  /** The tip when its view began: what is older is not sent before its response. */
+  attachedAt: Position = { seq: 0, offset: 0 };
   /** Messages up to here are marked `isReplay`; undefined when nothing is being replayed in full. */
   replayUntil: Position | undefined;
   #owed: Owed[] = [];
@@ -42,10 +61,17 @@ export class Attachment {
   /** They had to be read from the disk. */
   cold = false;
 
-  constructor(position: Position, view: View, rfd = false) {
+  constructor(position: Position, view: View) {
     this.position = position;
     this.view = view;
+  }
+
+  /** Begins the view: `tip` is where the response will be. */
+  begin(tip: Position, { rfd = false, observer = false, asksFrom = 0 }: AttachOptions): void {
+    this.attachedAt = tip;
     this.rfd = rfd;
+    this.observer = observer;
+    this.asksFrom = asksFrom;
   }
 
   get nextOwed(): Owed | undefined {
@@ -72,6 +98,13 @@ export class Attachment {
     const at = this.#owed.findIndex((owed) => owed.what === 'card' && owed.requestId === requestId);
     if (at >= 0) this.#owed.splice(at, 1);
     else this.owe(withdrawal);
+  }
+
+  /** Owes a message that replaces the last one under the same key: only the newest counts. */
+  oweNewest(key: string, owed: Owed): void {
+    const at = this.#owed.findIndex((entry) => entry.what === 'passing' && entry.requestId === key);
+    if (at >= 0) this.#owed.splice(at, 1);
+    this.owe({ ...owed, requestId: key });
   }
 
   /** Starts the view anew at a position: answers stay owed, everything else is asked or shown again. */

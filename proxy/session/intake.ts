@@ -14,7 +14,8 @@ import type { JsonObject } from '../../protocol/json-rpc.ts';
 import { classifyUpdate } from '../../protocol/v1/classify.ts';
 import { UPDATE_KINDS } from '../../protocol/v1/update-kinds.ts';
 import { encodeWire } from '../../protocol/wire-text.ts';
-import type { Attachment } from './attachment.ts';
+import type { Attachment, View } from './attachment.ts';
+import { isShown, updateFor } from './client-view.ts';
 import { renderUpdate } from './render.ts';
 import type { TextShape } from './run.ts';
 import type { Session } from './session.ts';
@@ -43,6 +44,7 @@ const MAX_SEEN = 64;
 
 export class Intake {
   readonly #session: Session;
+  readonly #owns = (view: View, terminalId: string): boolean => this.#session.ownsTerminal(view, terminalId);
   readonly #progress = new ToolProgress();
   /** Which attachments have seen an event as live patches, by its seq. */
   readonly #seen = new Map<number, Set<Attachment>>();
@@ -74,10 +76,12 @@ export class Intake {
       case 'text':
         return this.#text(incoming, classified);
       case 'progress':
+        this.#showsTerminals(classified.toolCallId, incoming);
         if (this.#isProgress(incoming, classified)) this.#showProgress(incoming, classified);
         else this.#tool(incoming, kind, classified.toolCallId, classified.fields);
         return undefined;
       case 'tool':
+        this.#showsTerminals(classified.toolCallId, incoming);
         this.#tool(incoming, kind, classified.toolCallId, classified.fields);
         return undefined;
       case 'snapshot':
@@ -93,6 +97,18 @@ export class Intake {
       default:
         return undefined;
     }
+  }
+
+  /** An update of ours to a tool call. @param seen attachments that show the same already */
+  ownUpdate(wire: string, toolCallId: string, childSessionId: string | undefined, seen: Set<Attachment>): void {
+    const patch = this.#progress.takeBefore(toolCallId, new Map([['content', '']]));
+    if (patch) this.#recordPatch(patch);
+    const settled = (seq: number): void => {
+      if (seen.size > 0) this.#seen.set(seq, seen);
+    };
+    const turnId = this.#session.turns.current?.turnId;
+    const event = { type: 'update' as const, payload: wire, turnId, toolCallId, childSessionId, synthetic: true };
+    this.#session.record(event, { kind: UPDATE_KINDS.tool_call_update, settled });
   }
 
   /** Writes what is pending of tool progress: the turn or the agent has ended. */
@@ -113,14 +129,16 @@ export class Intake {
   /** Owes an attachment the pending tool progress, which no event holds yet. */
   owePending(attachment: Attachment, at: Position): void {
     const { envelope, host } = this.#session;
-    const { sidecar, hidden } = attachment.view;
-    if (hidden.has(UPDATE_KINDS.tool_call_update)) return;
+    const { view } = attachment;
+    const { sidecar } = view;
     for (const patch of this.#progress.all()) {
       const { turnId, toolCallId } = patch;
+      if (!isShown(view, UPDATE_KINDS.tool_call_update, patch.childSessionId)) continue;
       const childSessionId = patch.childSessionId === undefined ? undefined : encodeWire(patch.childSessionId);
       const facts = { turnId, time: host.now(), synthetic: false, childSessionId };
       const eventId = this.#session.eventId(at);
-      const wire = renderUpdate(envelope, facts, patchUpdate(patch), eventId, false, sidecar, sidecar);
+      const update = updateFor(view, UPDATE_KINDS.tool_call_update, patchUpdate(patch), this.#owns);
+      const wire = renderUpdate(envelope, facts, update, eventId, false, sidecar, sidecar);
       attachment.owe({ ...at, what: 'passing', wire });
       attachment.seenPatches.add(toolCallId);
     }
@@ -138,6 +156,10 @@ export class Intake {
       };
       setTimeout(look, quietMs);
     });
+  }
+
+  #showsTerminals(toolCallId: string, { wire, childSessionId }: IncomingUpdate): void {
+    this.#session.clientRequests.terminals.toolUpdate(toolCallId, wire, childSessionId);
   }
 
   #text(
@@ -231,13 +253,15 @@ export class Intake {
     order.note((at) => {
       const eventId = this.#session.eventId(at);
       for (const [client, attachment] of clients) {
-        if (attachment.view.hidden.has(kind)) continue;
+        const { view } = attachment;
+        if (!isShown(view, kind, childSessionId)) continue;
         if (attachment.behind) {
           if (patchOf !== undefined) attachment.seenPatches.delete(patchOf);
           continue;
         }
-        const { sidecar } = attachment.view;
-        const shown = renderUpdate(envelope, facts, wire, eventId, false, sidecar, sidecar);
+        const { sidecar } = view;
+        const update = updateFor(view, kind, wire, this.#owns);
+        const shown = renderUpdate(envelope, facts, update, eventId, false, sidecar, sidecar);
         attachment.owe({ ...at, what: 'passing', wire: shown });
         client.kick();
       }

@@ -19,7 +19,8 @@ import {
 } from '../../storage/event-codec.ts';
 import type { EventLog } from '../../storage/event-log.ts';
 import type { Outbox } from '../transport/outbox.ts';
-import type { Attachment } from './attachment.ts';
+import type { Attachment, View } from './attachment.ts';
+import { isShown, mayDiffer, updateFor } from './client-view.ts';
 import type { Order } from './order.ts';
 import { type Envelope, UPDATE_TYPE, renderEvent, renderUpdate } from './render.ts';
 import type { Run } from './run.ts';
@@ -32,9 +33,17 @@ export interface PumpSource {
   readonly log: EventLog;
   /** Events that need not be sent to an attachment, because it saw them as live patches. */
   skips(seq: number, attachment: Attachment): boolean;
+  /** Whether a terminal runs at the client of this view. */
+  ownsTerminal(view: View, terminalId: string): boolean;
   /** The log is not what it should be: a gap or a record that cannot be read. */
   damaged(seq: number, detail: string): void;
 }
+
+/** What the pump writes into: an `Outbox`, or what takes its place. */
+export type PumpOutbox = Pick<
+  Outbox,
+  'queuedBytes' | 'room' | 'sentBytes' | 'send' | 'begin' | 'text' | 'copy' | 'end'
+>;
 
 export type Pumped = 'tip' | 'turn' | 'full' | 'waiting' | 'damaged';
 
@@ -54,7 +63,7 @@ const WARM_MS = 3;
 export function pump(
   source: PumpSource,
   attachment: Attachment,
-  outbox: Outbox,
+  outbox: PumpOutbox,
   budget: number,
   resume: () => void,
 ): Pumped {
@@ -95,7 +104,7 @@ export function pump(
 function pumpPage(
   source: PumpSource,
   attachment: Attachment,
-  outbox: Outbox,
+  outbox: PumpOutbox,
   stopAt: number,
   resume: () => void,
 ): Pumped | undefined {
@@ -144,7 +153,7 @@ function prefetch(source: PumpSource, attachment: Attachment, from: number, resu
 function emit(
   source: PumpSource,
   attachment: Attachment,
-  outbox: Outbox,
+  outbox: PumpOutbox,
   seq: number,
   record: Buffer,
   length: number,
@@ -155,7 +164,8 @@ function emit(
   const isReplay = attachment.replayUntil !== undefined && comparePositions(position, attachment.replayUntil) < 0;
   if (!isReplay && attachment.replayUntil) attachment.replayUntil = undefined;
   if (typeCode(record) !== UPDATE_TYPE) return emitOther(source, attachment, outbox, seq, record, length, isReplay);
-  if (view.hidden.has(updateKind(record)) || source.skips(seq, attachment)) {
+  const kind = updateKind(record);
+  if (view.hidden.has(kind) || source.skips(seq, attachment)) {
     attachment.position = next;
     return true;
   }
@@ -171,7 +181,7 @@ function emit(
     }
   }
   const whole = to === Number.POSITIVE_INFINITY;
-  if (from === 0 && whole && !hasEnvelope(record) && !view.sidecar) {
+  if (from === 0 && whole && !hasEnvelope(record) && !view.sidecar && !mayDiffer(view, kind, record)) {
     writePlain(source.envelope, outbox, seq, record, isReplay);
   } else {
     const stored = decodeRecord(record, length, seq, false);
@@ -179,11 +189,16 @@ function emit(
       source.damaged(seq, stored.detail);
       return false;
     }
+    if (!isShown(view, kind, stored.childSessionId)) {
+      attachment.position = next;
+      return true;
+    }
     let update = stored.payload;
     if (stored.text && (from > 0 || !whole)) {
       const { start, end } = stored.text;
       update = update.slice(0, start) + update.slice(start + from, Math.min(end, start + to)) + update.slice(end);
     }
+    if (!stored.text) update = updateFor(view, kind, update, (...asked) => source.ownsTerminal(...asked));
     const eventId = whole ? `${source.envelope.logId}-${seq}` : chunkId(source.envelope.logId, seq, stored.boot, to);
     outbox.send(renderUpdate(source.envelope, stored, update, eventId, isReplay, view.sidecar));
   }
@@ -192,7 +207,7 @@ function emit(
 }
 
 /** The common case: stored bytes between two constant strings. */
-function writePlain(envelope: Envelope, outbox: Outbox, seq: number, record: Buffer, isReplay: boolean): void {
+function writePlain(envelope: Envelope, outbox: PumpOutbox, seq: number, record: Buffer, isReplay: boolean): void {
   const start = payloadStart(record);
   const end = payloadEnd(record);
   const tail = isReplay
@@ -208,7 +223,7 @@ function writePlain(envelope: Envelope, outbox: Outbox, seq: number, record: Buf
 function emitOther(
   source: PumpSource,
   attachment: Attachment,
-  outbox: Outbox,
+  outbox: PumpOutbox,
   seq: number,
   record: Buffer,
   length: number,
@@ -227,7 +242,7 @@ function emitOther(
 }
 
 /** Sends what has arrived of the text that is not an event yet, as one chunk. */
-function emitFront(source: PumpSource, attachment: Attachment, outbox: Outbox, run: Run): void {
+function emitFront(source: PumpSource, attachment: Attachment, outbox: PumpOutbox, run: Run): void {
   const { envelope, order } = source;
   const { shape } = run;
   const from = attachment.position.offset;
@@ -238,7 +253,7 @@ function emitFront(source: PumpSource, attachment: Attachment, outbox: Outbox, r
   const until = attachment.replayUntil;
   const isReplay = until !== undefined && comparePositions(attachment.position, until) < 0;
   if (isReplay && until.seq === order.head) to = Math.min(to, until.offset);
-  if (!attachment.view.hidden.has(shape.kind)) {
+  if (isShown(attachment.view, shape.kind, shape.childSessionId)) {
     const eventId = chunkId(envelope.logId, seq, source.boot, to);
     const { meta, childSessionId, paramsRest, envelopeRest } = shape;
     const facts = { meta, childSessionId, paramsRest, envelopeRest, turnId: run.turnId, time: run.bornAt };

@@ -10,6 +10,7 @@ import { decodeWire, items, parseWire, stringifyWire, valueAt } from '../../prot
 import type { StoredEvent } from '../../storage/event-codec.ts';
 import type { Attachment } from './attachment.ts';
 import { envelopeHead, envelopeTail } from './envelope.ts';
+import { rfdUpdates } from './rfd-updates.ts';
 
 /** What all messages of a session have in common. */
 export interface Envelope {
@@ -85,13 +86,20 @@ export function renderEvent(
       return shown;
     }
     case 'turn_queued':
-    case 'turn_ended':
       return view.sidecar ? [{ wire: renderTurn(envelope, event) }] : [];
+    case 'turn_ended':
+      return [
+        ...rfdUpdates(envelope, event, attachment),
+        ...(view.sidecar ? [{ wire: renderTurn(envelope, event) }] : []),
+      ];
     case 'approval_requested':
     case 'approval_resolved':
     case 'approval_interrupted':
     case 'approval_reopened':
-      return view.sidecar ? [{ wire: renderApproval(envelope, event) }] : [];
+      return [
+        ...rfdUpdates(envelope, event, attachment),
+        ...(view.sidecar ? [{ wire: renderApproval(envelope, event) }] : []),
+      ];
     default:
       return [];
   }
@@ -128,6 +136,7 @@ function renderPrompt(
       const wire = envelope.head + update + envelopeTail({ eventId, isReplay, sidecar });
       shown.push(last ? { wire } : { wire, offset: i + 1 });
     }
+    shown.push(...rfdUpdates(envelope, event, attachment));
   }
   if (view.sidecar) shown.push({ wire: renderTurn(envelope, event) });
   return shown;
@@ -154,9 +163,9 @@ function renderTurn(envelope: Envelope, event: StoredEvent): string {
     const params = { ...base, state: 'ended', stopReason: ended.response?.stopReason, error };
     return notificationText('_sidecar/turn', stringifyWire(params));
   }
-  const facts = parseWire(promptFacts(event.payload)) as { promptId?: string; clientId?: string };
+  const { promptId, clientId } = parseWire(promptFacts(event.payload)) as { promptId?: string; clientId?: string };
   const state = event.type === 'turn_queued' ? 'queued' : 'running';
-  return notificationText('_sidecar/turn', stringifyWire({ ...base, state, ...facts }));
+  return notificationText('_sidecar/turn', stringifyWire({ ...base, state, promptId, clientId }));
 }
 
 const APPROVAL_STATES = {
@@ -167,12 +176,13 @@ const APPROVAL_STATES = {
 } as const;
 
 function renderApproval(envelope: Envelope, event: StoredEvent): string {
-  const { approvalId, outcome, by } = parseWire(event.payload) as {
+  const { approvalId, outcome, by, previousOutcome } = parseWire(event.payload) as {
     approvalId: string;
     outcome?: { outcome?: string; action?: string };
     by?: unknown;
+    previousOutcome?: unknown;
   };
-  const cancelled = (outcome?.outcome ?? outcome?.action) === 'cancelled';
+  const cancelled = outcome?.outcome === 'cancelled' || outcome?.action === 'cancel';
   const state = APPROVAL_STATES[event.type as keyof typeof APPROVAL_STATES];
   const params = {
     sessionId: envelope.sessionId,
@@ -180,7 +190,8 @@ function renderApproval(envelope: Envelope, event: StoredEvent): string {
     toolCallId: event.toolCallId,
     state: event.type === 'approval_resolved' && cancelled ? 'cancelled' : state,
     outcome,
-    by,
+    previousOutcome,
+    by: by ?? undefined,
     eventId: settledId(envelope.logId, event.seq),
   };
   return notificationText('_sidecar/approval', stringifyWire(params));

@@ -18,11 +18,13 @@ import type { Config } from '../config.ts';
 import type { Logger } from '../log.ts';
 import { Approvals } from './approvals.ts';
 import type { BoundOutcome } from './agent-port.ts';
-import { Attachment } from './attachment.ts';
+import { type AttachOptions, Attachment, type View } from './attachment.ts';
 import type { Client } from './client.ts';
+import type { EventWatch } from './event-watch.ts';
 import { type IncomingUpdate, Intake } from './intake.ts';
 import { ClientRequests } from './client-requests.ts';
 import { type AppendOptions, Order } from './order.ts';
+import { Presence } from './presence.ts';
 import type { PumpSource } from './pump.ts';
 import { type Envelope, envelopeOf } from './render.ts';
 
@@ -44,6 +46,8 @@ export interface SessionHost {
   bind(session: Session): Promise<BoundOutcome> | BoundOutcome;
   /** The store can take no more, or again. */
   stalled(session: Session, message: string | undefined): void;
+  /** Counts and logs what is recorded. */
+  readonly watch: EventWatch;
   damaged(session: Session, error: RpcError): void;
 }
 
@@ -72,6 +76,7 @@ export class Session implements PumpSource {
   readonly turns: Turns;
   readonly approvals: Approvals;
   readonly clientRequests: ClientRequests;
+  readonly presence: Presence;
   readonly clients = new Map<Client, Attachment>();
   readonly logger: Logger;
   /** The agent session that it lives in now; undefined until it is bound in this agent life. */
@@ -105,6 +110,7 @@ export class Session implements PumpSource {
       touched: () => host.touched(this),
       stalled: (message) => {
         host.stalled(this, message);
+        if (message !== undefined) this.approvals.stalled();
         this.#repaired();
       },
     });
@@ -112,6 +118,7 @@ export class Session implements PumpSource {
     this.turns = new Turns(this);
     this.approvals = new Approvals(this);
     this.clientRequests = new ClientRequests(this);
+    this.presence = new Presence(this);
   }
 
   get log(): EventLog {
@@ -152,7 +159,7 @@ export class Session implements PumpSource {
         toolCallId: toolCallId === undefined ? undefined : encodeWire(toolCallId),
         childSessionId: childSessionId === undefined ? undefined : encodeWire(childSessionId),
       },
-      options,
+      type === 'update' ? options : this.host.watch.watched(this, event, options),
     );
     applyEvent(this.state, {
       seq: this.order.lastSeq,
@@ -165,6 +172,7 @@ export class Session implements PumpSource {
       payload: () => payload,
       value,
     });
+    if (type === 'turn_started' || type === 'turn_ended') this.presence.changed();
     if (kind === UPDATE_KINDS.session_info_update && this.state.title !== this.#row.title) {
       this.setRow({ title: this.state.title ?? null });
     }
@@ -197,23 +205,41 @@ export class Session implements PumpSource {
     return this.intake.skips(seq, attachment);
   }
 
+  /** Whether a terminal runs at the client of this view. */
+  ownsTerminal(view: View, terminalId: string): boolean {
+    const owner = this.clientRequests.terminals.ownerOf(terminalId);
+    return (
+      owner !== undefined && (owner === view || (owner.identity !== undefined && owner.identity === view.identity))
+    );
+  }
+
   damaged(seq: number, detail: string): void {
     this.host.damaged(this, rpcError('log_damaged', `event ${seq}: ${detail}`, { sessionId: this.sessionId, seq }));
   }
 
-  /** Puts a client on the session at a position, or moves it there when it is on it already. */
-  attach(client: Client, position: Position): Attachment {
+  /**
+   * Puts a client on the session at a position, or moves it there when it is on it already. The caller owes it the
+   * response and calls `attached`.
+   */
+  attach(client: Client, position: Position, options: AttachOptions = {}): Attachment {
     this.lastActive = this.host.now();
     const known = this.clients.get(client);
     if (known) {
-      this.approvals.withdrawFrom(client);
+      this.approvals.clientMoved(client);
       this.intake.forget(known);
       known.restart(position);
-      return known;
     }
-    const attachment = new Attachment(position, client);
+    const attachment = known ?? new Attachment(position, client);
+    attachment.begin(this.order.tip, options);
     this.clients.set(client, attachment);
     return attachment;
+  }
+
+  /** A client's response is owed: now what waits for it. */
+  attached(client: Client): void {
+    this.clientRequests.clientAttached(client);
+    this.approvals.clientAttached(client);
+    this.presence.attached();
   }
 
   detach(client: Client): void {
@@ -223,6 +249,7 @@ export class Session implements PumpSource {
     this.intake.forget(attachment);
     this.approvals.clientLeft(client);
     this.clientRequests.clientLeft(client);
+    this.presence.left(client);
   }
 
   /** The agent process is gone. */
@@ -280,5 +307,6 @@ export class Session implements PumpSource {
     this.order.close();
     this.turns.close();
     this.approvals.close();
+    this.clientRequests.close();
   }
 }

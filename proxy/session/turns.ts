@@ -69,7 +69,7 @@ export class Turns {
   }
 
   /** The turn that is with the agent or about to be. */
-  get current(): { readonly turnId: string; readonly client: Client } | undefined {
+  get current(): { readonly turnId: string; readonly client: Client; readonly cancelled: boolean } | undefined {
     return this.#current && this.#current.phase !== 'queued' ? this.#current : undefined;
   }
 
@@ -125,6 +125,7 @@ export class Turns {
   /** `session/cancel`: the running turn and every queued prompt. */
   cancel(): void {
     for (const turn of this.#queue.splice(0)) this.#endCancelled(turn);
+    this.#session.approvals.cancelAll();
     const turn = this.#current;
     if (turn) this.#cancelTurn(turn, () => turn.agent?.notify('session/cancel', this.#agentParams('{"sessionId":""}')));
   }
@@ -146,6 +147,11 @@ export class Turns {
       }
     });
     return true;
+  }
+
+  /** Who waits for the prompt that the agent knows by this id. */
+  requesterOf(agentRequestId: string): { readonly client: Client; readonly requestId: string } | undefined {
+    return this.#current?.agentRequestId === agentRequestId ? this.#current.requesters.at(-1) : undefined;
   }
 
   /** True when an update is the agent's echo of the running prompt, which the log has as `turn_started`. */

@@ -1,0 +1,101 @@
+/**
+ * Requests that a client repeats after a lost connection, known by `params._meta.sidecar.requestKey` and the clientId: the
+ * first one runs, the others join it or are answered from memory. Prompts have their promptId, and loading a session
+ * again is harmless.
+ */
+import {
+  type RequestMessage,
+  type ResponseMessage,
+  isObject,
+  paramsOf,
+  parseMessage,
+  withId,
+} from '../../protocol/json-rpc.ts';
+import type { Connection } from '../connection.ts';
+import { attachAt } from './session-of.ts';
+
+interface Asker {
+  readonly connection: Connection;
+  readonly id: string;
+}
+interface Remembered {
+  readonly method: string;
+  readonly at: number;
+  asker: Asker;
+  answer: ResponseMessage | undefined;
+}
+
+const KEPT_MS = 10 * 60_000;
+const MAX_KEPT = 10_000;
+const MAX_KEY = 256;
+
+const NOT_KEPT = new Set(['initialize', 'session/load', 'session/resume', 'session/attach', 'session/prompt']);
+
+export class RequestMemory {
+  readonly #kept = new Map<string, Remembered>();
+  readonly #now: () => number;
+
+  constructor(now: () => number) {
+    this.#now = now;
+  }
+
+  /** True: it was seen before and is dealt with. */
+  repeated(connection: Connection, message: RequestMessage): boolean {
+    const key = keyOf(connection, message);
+    if (key === undefined) return false;
+    this.#expire();
+    const known = this.#kept.get(key);
+    const asker = { connection, id: message.id };
+    if (!known) {
+      const fresh: Remembered = { method: message.method, at: this.#now(), asker, answer: undefined };
+      this.#kept.set(key, fresh);
+      connection.watchAnswer(message.id, (wire) => this.#answered(fresh, asker, wire));
+      return false;
+    }
+    if (known.method !== message.method) {
+      connection.fail(message.id, 'invalid_params', 'this requestKey was used for another method');
+      return true;
+    }
+    known.asker = asker;
+    if (known.answer) tell(known, known.answer);
+    return true;
+  }
+
+  #answered(entry: Remembered, first: Asker, wire: string): void {
+    const message = parseMessage(wire);
+    if (message.kind !== 'response') return;
+    entry.answer = message;
+    if (entry.asker !== first) tell(entry, message);
+  }
+
+  #expire(): void {
+    for (const [key, { at }] of this.#kept) {
+      if (this.#now() - at < KEPT_MS && this.#kept.size <= MAX_KEPT) break;
+      this.#kept.delete(key);
+    }
+  }
+}
+
+function tell({ asker, method }: Remembered, answer: ResponseMessage): void {
+  const { connection, id } = asker;
+  const wire = withId(answer, id);
+  const { result } = answer.value;
+  const sessionId = method === 'session/new' && isObject(result) ? result['sessionId'] : undefined;
+  const opened = typeof sessionId === 'string' ? connection.house.registry.get(sessionId) : undefined;
+  if (opened && 'session' in opened && connection.open && !connection.sessions.has(opened.session)) {
+    // As after the first answer, the client is on its session from the first event on.
+    const at = { seq: opened.session.row.low, offset: 0 };
+    attachAt(connection, opened.session, at).owe({ ...at, what: 'answer', wire });
+    opened.session.attached(connection);
+  } else connection.send(wire);
+  connection.kick();
+}
+
+function keyOf(connection: Connection, message: RequestMessage): string | undefined {
+  if (connection.identity === undefined || NOT_KEPT.has(message.method)) return undefined;
+  const meta = paramsOf(message)['_meta'];
+  const sidecar = isObject(meta) ? meta['sidecar'] : undefined;
+  const requestKey = isObject(sidecar) ? sidecar['requestKey'] : undefined;
+  if (typeof requestKey !== 'string' || requestKey === '' || requestKey.length > MAX_KEY) return undefined;
+  return `${connection.identity}\0${requestKey}`;
+}

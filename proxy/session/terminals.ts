@@ -1,0 +1,212 @@
+/**
+ * Terminals: each belongs to the client that created it, and only that client shows it. What it printed is fetched once,
+ * when the agent releases it or its owner goes, and appended to the tool calls that show it; everybody else is sent text.
+ *
+ *   create -> live --release--> output fetched, appended -> released
+ *               \--owner lost-> the last output that was seen, appended -> gone
+ */
+import { type RpcError, rpcError } from '../../protocol/error.ts';
+import { type JsonObject, type ResponseMessage, isObject, requestText } from '../../protocol/json-rpc.ts';
+import { items, parseWire, stringifyWire, valueAt } from '../../protocol/wire-text.ts';
+import type { AgentRequest } from './agent-request.ts';
+import type { Client } from './client.ts';
+import { publicParams } from './public-params.ts';
+import { sameClient } from './same-client.ts';
+import type { Session } from './session.ts';
+
+interface Terminal {
+  owner: Client;
+  /** The last answer to `terminal/output` that was seen. */
+  output: JsonObject | undefined;
+  released: boolean;
+}
+
+/** A tool call that shows terminals: its content as it was last said, wire text. */
+interface Shown {
+  readonly content: string;
+  readonly childSessionId: string | undefined;
+}
+
+/** An owner that does not tell what a terminal printed does not hold up its release. */
+const FETCH_MS = 5000;
+/** Released terminals whose output is kept, should a tool call still come to show one. */
+const MAX_RELEASED = 64;
+
+export class Terminals {
+  readonly #session: Session;
+  readonly #terminals = new Map<string, Terminal>();
+  readonly #shown = new Map<string, Shown>();
+
+  constructor(session: Session) {
+    this.#session = session;
+  }
+
+  /** The client of a live terminal. */
+  ownerOf(terminalId: string): Client | undefined {
+    const terminal = this.#terminals.get(terminalId);
+    return terminal?.released ? undefined : terminal?.owner;
+  }
+
+  /** Takes note of an answer to the agent. An error: the agent gets that instead. */
+  answered(request: AgentRequest, client: Client, answer: ResponseMessage): RpcError | undefined {
+    const result = answer.value['result'];
+    const { terminalId } = request.params;
+    if (request.method === 'terminal/create' && isObject(result) && typeof result['terminalId'] === 'string') {
+      return this.#created(result['terminalId'], client);
+    }
+    if (typeof terminalId !== 'string') return undefined;
+    const terminal = this.#terminals.get(terminalId);
+    if (terminal && request.method === 'terminal/output' && isObject(result)) terminal.output = result;
+    return undefined;
+  }
+
+  /** A tool call's update: which terminals does it show? @param update wire text */
+  toolUpdate(toolCallId: string, update: string, childSessionId: string | undefined): void {
+    const showing = update.includes('"terminal"');
+    if (!showing && !this.#shown.has(toolCallId)) return;
+    const content = valueAt(update, ['content']);
+    if (content === undefined || content === 'null') return;
+    const ids = terminalIds(content);
+    if (ids.length === 0) {
+      this.#shown.delete(toolCallId);
+      return;
+    }
+    this.#shown.set(toolCallId, { content, childSessionId });
+    // The agent shows what it has released already: the text follows at once.
+    if (ids.some((id) => this.#terminals.get(id)?.released)) setImmediate(() => this.#append(toolCallId));
+  }
+
+  /** Asks for what a terminal printed before the agent releases it; `done` is called in any case. */
+  fetch(request: AgentRequest, owner: Client, done: () => void): void {
+    const terminalId = String(request.params['terminalId']);
+    const terminal = this.#terminals.get(terminalId);
+    if (!terminal || !owner.open) {
+      this.#release(terminalId);
+      done();
+      return;
+    }
+    let over = false;
+    const end = (): void => {
+      if (over) return;
+      over = true;
+      clearTimeout(timer);
+      this.#release(terminalId);
+      done();
+    };
+    const requestId = owner.expect((answer) => {
+      const result = answer === 'gone' ? undefined : answer.value['result'];
+      if (isObject(result)) terminal.output = result;
+      end();
+    });
+    const timer = setTimeout(() => {
+      owner.forget(requestId);
+      end();
+    }, FETCH_MS);
+    const params = stringifyWire({ sessionId: request.params['sessionId'], terminalId });
+    owner.send(requestText(requestId, 'terminal/output', publicParams(this.#session, owner, params)));
+    owner.kick();
+  }
+
+  clientBack(client: Client): void {
+    for (const terminal of this.#terminals.values()) if (sameClient(terminal.owner, client)) terminal.owner = client;
+  }
+
+  /** Its owner is not coming back: what was seen of it last is all that there is. */
+  ownerLost(client: Client): void {
+    for (const [terminalId, terminal] of this.#terminals) {
+      if (sameClient(terminal.owner, client) && !terminal.released) this.#release(terminalId);
+    }
+  }
+
+  agentExited(): void {
+    for (const [terminalId, { released }] of this.#terminals) if (!released) this.#release(terminalId);
+    this.#terminals.clear();
+    this.#shown.clear();
+  }
+
+  #created(terminalId: string, client: Client): RpcError | undefined {
+    const known = this.#terminals.get(terminalId);
+    if (known && !known.released && !sameClient(known.owner, client)) {
+      return rpcError('invalid_params', 'the client used the id of another client’s live terminal');
+    }
+    this.#terminals.delete(terminalId);
+    this.#terminals.set(terminalId, { owner: client, output: undefined, released: false });
+    return undefined;
+  }
+
+  #release(terminalId: string): void {
+    const terminal = this.#terminals.get(terminalId);
+    if (!terminal) return;
+    terminal.released = true;
+    for (const [toolCallId, { content }] of this.#shown) {
+      if (terminalIds(content).includes(terminalId)) this.#append(toolCallId);
+    }
+    let released = 0;
+    for (const entry of this.#terminals.values()) if (entry.released) released++;
+    for (const [id, entry] of this.#terminals) {
+      if (released <= MAX_RELEASED) break;
+      if (!entry.released) continue;
+      this.#terminals.delete(id);
+      released--;
+    }
+  }
+
+  /** Writes the tool call's content with what its released terminals printed in their places. */
+  #append(toolCallId: string): void {
+    const shown = this.#shown.get(toolCallId);
+    if (!shown) return;
+    const owners: Client[] = [];
+    const content = replaceTerminals(shown.content, (terminalId) => {
+      const terminal = this.#terminals.get(terminalId);
+      if (!terminal?.released) return undefined;
+      owners.push(terminal.owner);
+      return outputText(terminal.output);
+    });
+    if (content === shown.content) return;
+    if (terminalIds(content).length === 0) this.#shown.delete(toolCallId);
+    else this.#shown.set(toolCallId, { ...shown, content });
+    const wire = `{"sessionUpdate":"tool_call_update","toolCallId":${stringifyWire(toolCallId)},"content":${content},"_meta":{"sidecar":{"terminal":true}}}`;
+    const seen = [...this.#session.clients].filter(([client]) => owners.some((owner) => sameClient(owner, client)));
+    // Its owner goes on showing the terminal itself.
+    this.#session.intake.ownUpdate(wire, toolCallId, shown.childSessionId, new Set(seen.map(([, to]) => to)));
+  }
+}
+
+/** The text of an answer to `terminal/output`. */
+function outputText(output: JsonObject | undefined): string {
+  if (!output) return '[The terminal’s client left before it told what was printed.]';
+  const text = typeof output['output'] === 'string' ? output['output'] : '';
+  const status = isObject(output['exitStatus']) ? output['exitStatus'] : {};
+  const head = output['truncated'] === true ? '[The beginning is cut off.]\n' : '';
+  const end = text === '' || text.endsWith('\n') ? '' : '\n';
+  if (typeof status['signal'] === 'string') return `${head}${text}${end}[ended by ${status['signal']}]`;
+  const { exitCode } = status;
+  return typeof exitCode === 'number' && exitCode !== 0 ? `${head}${text}${end}[exit code ${exitCode}]` : head + text;
+}
+
+/** The terminals that a `content` array shows. */
+export function terminalIds(content: string): string[] {
+  return items(content).flatMap(([start, end]) => terminalIdOf(content.slice(start, end)) ?? []);
+}
+
+/** A `content` array with text in the place of terminals; `text` gives undefined for those that stay. */
+export function replaceTerminals(content: string, text: (terminalId: string) => string | undefined): string {
+  let out = '';
+  let at = 0;
+  for (const [start, end] of items(content)) {
+    const terminalId = terminalIdOf(content.slice(start, end));
+    const instead = terminalId === undefined ? undefined : text(terminalId);
+    if (instead === undefined) continue;
+    const block = stringifyWire({ type: 'content', content: { type: 'text', text: instead } });
+    out += content.slice(at, start) + block;
+    at = end;
+  }
+  return out + content.slice(at);
+}
+
+function terminalIdOf(item: string): string | undefined {
+  if (!item.includes('"terminal"')) return undefined;
+  const value = parseWire(item);
+  if (!isObject(value) || value['type'] !== 'terminal') return undefined;
+  return typeof value['terminalId'] === 'string' ? value['terminalId'] : undefined;
+}
