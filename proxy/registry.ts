@@ -177,6 +177,7 @@ export class Registry {
     }
     const parent = this.#parentOf(agentSessionId);
     if (!parent) {
+      this.#host.watch.messageDropped('agent_unknown_session');
       this.#host.logger.warn({ agentSessionId }, 'an update for a session that nobody knows was dropped');
       return undefined;
     }

@@ -66,7 +66,7 @@ interface Taken {
 type State = 'idle' | 'in_flight' | 'settling' | 'waiting' | 'stopped';
 
 export class GroupCommit {
-  readonly #log: EventLog;
+  readonly #log: Pick<EventLog, 'commit'>;
   readonly #onFailed: (message: string) => void;
   readonly #maxRecords: number;
   readonly #maxBytes: number;
@@ -79,7 +79,7 @@ export class GroupCommit {
   #idleWaiters: (() => void)[] = [];
   #stats = { commits: 0, records: 0, bytes: 0, notCommitted: 0 };
 
-  constructor(log: EventLog, options: GroupCommitOptions) {
+  constructor(log: Pick<EventLog, 'commit'>, options: GroupCommitOptions) {
     this.#log = log;
     this.#onFailed = options.onFailed;
     this.#maxRecords = options.maxRecords ?? 512;

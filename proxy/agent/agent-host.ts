@@ -11,6 +11,7 @@ import { errorText, isObject, type JsonObject } from '../../protocol/json-rpc.ts
 import { memberAt, parseWire, setValue, splice, stringifyWire } from '../../protocol/wire-text.ts';
 import type { Config } from '../config.ts';
 import type { Logger } from '../log.ts';
+import type { Metrics } from '../metrics.ts';
 import type { AgentAnswer } from '../session/agent-port.ts';
 import { withoutSidecarMeta } from '../session/sidecar-meta.ts';
 import { type AgentHandler, AgentLink } from './agent-link.ts';
@@ -22,6 +23,7 @@ export interface AgentHostOptions {
   readonly args: readonly string[];
   readonly config: Config;
   readonly logger: Logger;
+  readonly metrics: Metrics;
   readonly now: () => number;
   readonly handler: AgentHandler;
   /** The process is gone and all that it wrote has been handled. */
@@ -52,6 +54,7 @@ export class AgentHost {
   #authenticateParams: string | undefined;
   #startedAt = 0;
   #failures = 0;
+  #failedAt = 0;
   #stopping = false;
   #lastExit = '';
   #lastStderr = '';
@@ -73,6 +76,17 @@ export class AgentHost {
   /** The last lines that the agent, or the one before it, wrote to stderr. */
   get stderrTail(): string {
     return this.#process?.stderrTail ?? this.#lastStderr;
+  }
+
+  /** `failed`: it did not start or exited soon, and the pause before the next try is not over. */
+  get state(): 'running' | 'stopped' | 'failed' {
+    if (this.#link) return 'running';
+    return this.#options.now() < this.#failedAt + this.#backoffMs() ? 'failed' : 'stopped';
+  }
+
+  /** Bytes written to the agent that it has not taken yet. */
+  get stdinPendingBytes(): number {
+    return this.#process?.stdinPendingBytes ?? 0;
   }
 
   get pid(): number | undefined {
@@ -141,6 +155,7 @@ export class AgentHost {
       logger: options.logger,
       maxMessageBytes: options.config.maxMessageBytes,
       restart: (why) => this.restart(why),
+      dropped: (cause) => options.metrics.messageDropped(cause),
     });
     const started = await AgentProcess.start({
       command: options.command,
@@ -151,9 +166,11 @@ export class AgentHost {
       onDrain: () => undefined,
       onExit: (exit) => this.#exited(link, exit),
     });
+    options.metrics.agentStart(started.outcome);
     if (started.outcome === 'failed') {
       this.#starting = undefined;
       this.#failures++;
+      this.#failedAt = options.now();
       return started;
     }
     this.#process = started.agent;
@@ -172,7 +189,11 @@ export class AgentHost {
     const how = exit.signal ? `was ended by ${exit.signal}` : `exited with code ${exit.code}`;
     const stderr = exit.stderrTail === '' ? '' : `; its last output: ${exit.stderrTail}`;
     const message = `the agent ${how}${stderr}`;
+    this.#failedAt = this.#options.now();
     this.#lastExit = message;
+    this.#options.metrics.agentExit(exit);
+    const { code, signal } = exit;
+    this.#options.logger.info({ agentPid: this.#process?.pid, code, signal }, 'agent exited');
     this.#lastStderr = exit.stderrTail;
     this.#failures = this.#options.now() - this.#startedAt < STEADY_MS ? this.#failures + 1 : 0;
     this.#process = undefined;
