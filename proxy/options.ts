@@ -10,10 +10,12 @@ import {
   type ListenAddress,
   parseAddress,
   parseChoice,
+  parseCount,
   parseDuration,
   parseFlag,
   parseJsonObject,
   parseOrigin,
+  parsePattern,
   parseSize,
   splitList,
 } from './option-values.ts';
@@ -21,7 +23,7 @@ import {
 export type { ListenAddress } from './option-values.ts';
 
 /** Commands that read the configuration. */
-export type ConfiguredCommand = 'serve' | 'sessions' | 'show' | 'events';
+export type ConfiguredCommand = 'serve' | 'sessions' | 'show' | 'events' | 'approvals';
 
 export const BUSY_POLICIES = ['queue', 'reject'] as const;
 export const RESTORE_WAYS = ['resume', 'load', 'prime'] as const;
@@ -36,9 +38,13 @@ export interface Config {
   readonly storeDir: string;
   readonly listen: readonly ListenAddress[];
   readonly tokenFile: string | undefined;
+  /** PEM files; both or none. With them every TCP address speaks TLS. */
+  readonly tlsCert: string | undefined;
+  readonly tlsKey: string | undefined;
   readonly insecurePlaintext: boolean;
   /** Origins as browsers send them: scheme, host, port. */
   readonly allowOrigins: readonly string[];
+  readonly maxConnections: number;
   readonly onBusy: BusyPolicy;
   /** Undefined: approvals wait for ever. */
   readonly approvalTimeoutMs: number | undefined;
@@ -51,10 +57,14 @@ export interface Config {
   readonly restore: readonly RestoreWay[];
   readonly drainMs: number;
   readonly stallMs: number;
+  /** Absolute path; undefined: nothing is traced. */
+  readonly traceFile: string | undefined;
   readonly logLevel: LogLevel;
+  /** What they match is taken out of the sidecar's log lines; global and Unicode-aware. */
+  readonly redact: readonly RegExp[];
 }
 
-export type OptionKind = 'duration' | 'size' | 'string' | 'path' | 'list' | 'flag' | 'choice' | 'address' | 'json';
+export type OptionKind = 'duration' | 'size' | 'string' | 'path' | 'list' | 'flag' | 'choice' | 'address' | 'json' | 'count';
 
 export interface OptionSpec<T = unknown> {
   /** The flag without its dashes. */
@@ -78,7 +88,7 @@ export interface OptionSpec<T = unknown> {
 type Basics = Pick<OptionSpec, 'name' | 'help'> & { readonly default?: string; readonly arg?: string };
 
 const SERVE: readonly ConfiguredCommand[] = ['serve'];
-const ALL: readonly ConfiguredCommand[] = ['serve', 'sessions', 'show', 'events'];
+const ALL: readonly ConfiguredCommand[] = ['serve', 'sessions', 'show', 'events', 'approvals'];
 /** Node's timers hold 31 bits of milliseconds; a longer one would fire at once. */
 const TIMER_MAX = '24d';
 
@@ -122,7 +132,7 @@ export const OPTIONS: { readonly [K in keyof Config]-?: OptionSpec<Config[K]> } 
     kind: 'address',
     arg: 'ADDR',
     default: '127.0.0.1:0',
-    help: 'where clients connect: HOST:PORT (port 0: any free one), ws://HOST:PORT or unix:PATH',
+    help: 'where clients connect: HOST:PORT (port 0: any free one), ws://HOST:PORT, wss://HOST:PORT or unix:PATH',
     commands: SERVE,
     repeatable: true,
     parse: (texts) => someOf(splitList(texts)).map(parseAddress),
@@ -132,7 +142,25 @@ export const OPTIONS: { readonly [K in keyof Config]-?: OptionSpec<Config[K]> } 
     name: 'token-file',
     kind: 'path',
     arg: 'FILE',
-    help: 'clients must show a token of this file; lines of: TOKEN [controller|observer] [name] [session=ID,...]',
+    help: 'clients must show a token of this file; lines of: TOKEN [controller|observer] [name] [session=ID,...]; read again on SIGHUP',
+    commands: SERVE,
+    parse: (texts, baseDir) => parsePath(last(texts), baseDir),
+    unset: () => undefined,
+  },
+  tlsCert: {
+    name: 'tls-cert',
+    kind: 'path',
+    arg: 'FILE',
+    help: 'PEM certificate (with its chain): every TCP address speaks TLS (wss://); read again on SIGHUP',
+    commands: SERVE,
+    parse: (texts, baseDir) => parsePath(last(texts), baseDir),
+    unset: () => undefined,
+  },
+  tlsKey: {
+    name: 'tls-key',
+    kind: 'path',
+    arg: 'FILE',
+    help: 'PEM private key of --tls-cert',
     commands: SERVE,
     parse: (texts, baseDir) => parsePath(last(texts), baseDir),
     unset: () => undefined,
@@ -154,6 +182,16 @@ export const OPTIONS: { readonly [K in keyof Config]-?: OptionSpec<Config[K]> } 
     repeatable: true,
     parse: (texts) => splitList(texts).map(parseOrigin),
     unset: () => [],
+  },
+  maxConnections: {
+    name: 'max-connections',
+    kind: 'count',
+    arg: 'N',
+    default: '4096',
+    help: 'most clients connected at once; further ones are refused',
+    commands: SERVE,
+    parse: (texts) => parseCount(last(texts), 1),
+    unset: impossible,
   },
   onBusy: choice(
     { name: 'on-busy', default: 'queue', help: 'what a prompt meets while a turn runs in its session' },
@@ -212,11 +250,30 @@ export const OPTIONS: { readonly [K in keyof Config]-?: OptionSpec<Config[K]> } 
     { name: 'stall', default: '60s', help: 'on a full disk, time until the agent is ended instead of held back' },
     { min: '1ms' },
   ),
+  traceFile: {
+    name: 'trace',
+    kind: 'path',
+    arg: 'FILE',
+    help: 'record every message of clients and agent for a bug report, without credentials but with what was said',
+    commands: SERVE,
+    parse: (texts, baseDir) => parsePath(last(texts), baseDir),
+    unset: () => undefined,
+  },
   logLevel: choice(
     { name: 'log-level', default: 'info', help: 'least important log lines to write to stderr' },
     LOG_LEVELS,
     ALL,
   ),
+  redact: {
+    name: 'redact',
+    kind: 'list',
+    arg: 'REGEXP',
+    help: 'regular expression of what is taken out of log lines, like sk-[A-Za-z0-9]+ for keys that an agent prints',
+    commands: SERVE,
+    repeatable: true,
+    parse: (texts) => texts.map(parsePattern),
+    unset: () => [],
+  },
 };
 
 export const OPTION_FIELDS = Object.keys(OPTIONS) as (keyof Config)[];

@@ -64,16 +64,18 @@ function connectCommand(finish: (code: number) => void): Command {
 }
 
 /** A command that only reads the store, also beside a running server. */
-function readCommand(name: 'sessions' | 'show' | 'events', about: string, jsonAbout: string): Command {
+function readCommand(name: 'sessions' | 'show' | 'events' | 'approvals', about: string, jsonAbout: string): Command {
   const command = newCommand(name).description(about).option('--json', jsonAbout);
-  if (name !== 'sessions') command.argument('<ID>', 'session id, as `acp-sidecar sessions` lists it');
+  const id = name === 'approvals' ? '[ID]' : '<ID>';
+  if (name !== 'sessions') command.argument(id, 'session id, as `acp-sidecar sessions` lists it');
   command.action(async (...given: unknown[]) => {
     const config = await configOf(command, name);
-    const id = typeof given[0] === 'string' ? given[0] : '';
+    const session = typeof given[0] === 'string' ? given[0] : '';
     const json = command.opts<{ json?: boolean }>().json === true;
     if (name === 'sessions') await (await import('./sessions.ts')).listSessions(config.storeDir, json);
-    else if (name === 'show') await (await import('./show.ts')).showSession(config.storeDir, id, json);
-    else await (await import('./events.ts')).printEvents(config.storeDir, id, json);
+    else if (name === 'show') await (await import('./show.ts')).showSession(config.storeDir, session, json);
+    else if (name === 'approvals') await (await import('./approvals.ts')).listApprovals(config.storeDir, session, json);
+    else await (await import('./events.ts')).printEvents(config.storeDir, session, json);
   });
   return addTableOptions(command, name);
 }
@@ -88,6 +90,7 @@ function program(finish: (code: number) => void): Command {
     .addCommand(readCommand('sessions', 'list the sessions of a store, newest first', 'print one array'))
     .addCommand(readCommand('show', 'tell what a session is and where it stands', 'print one object'))
     .addCommand(readCommand('events', 'print the events of a session', 'print one object a line'))
+    .addCommand(readCommand('approvals', 'list what agents wait for, in one session or all', 'print one array'))
     .addHelpText('after', EXIT_HELP);
 }
 
