@@ -183,7 +183,7 @@ class LmdbEventLog implements LmdbStore {
     this.#writer = writer;
     this.#path = dataFile(dir);
     this.#opened = statSync(this.#path);
-    for (const { value } of databases.sessions.getRange()) this.#keep(JSON.parse(value.toString()) as SessionRow);
+    for (const { key, value } of databases.sessions.getRange()) this.#keep(parseRow(dir, key, value));
     // Events whose row never came (an import that was cut off) keep their number for themselves too.
     const last = databases.events.getKeys({ start: eventKey(MAX_NUM, MAX_SEQ), reverse: true, limit: 1 });
     let next = 1;
@@ -338,4 +338,18 @@ class LmdbEventLog implements LmdbStore {
     this.#rows.set(row.sessionId, row);
     this.#byNum.set(row.num, row);
   }
+}
+
+/** @throws StoreOpenError `damaged` */
+function parseRow(dir: string, key: Buffer, value: Buffer): SessionRow {
+  try {
+    const row = JSON.parse(value.toString()) as SessionRow;
+    if (sessionKey(row.sessionId).equals(key)) return row;
+  } catch {
+    // Said below.
+  }
+  throw new StoreOpenError(
+    'damaged',
+    `${dir}: the index row of session ${JSON.stringify(key.toString())} cannot be read`,
+  );
 }
