@@ -16,13 +16,18 @@ export const METRICS = {
   acp_sidecar_connections_total: { type: 'counter', help: 'Connections that were accepted.' },
   acp_sidecar_connections_refused_total: {
     type: 'counter',
-    help: 'Connections that were refused, by cause.',
+    help: 'Connections and scrapes without the right token, Origin or Host, by cause.',
     labels: ['cause'],
   },
   acp_sidecar_connections_dropped_total: {
     type: 'counter',
     help: 'Connections that the sidecar ended, by cause.',
     labels: ['cause'],
+  },
+  acp_sidecar_bound_hits_total: {
+    type: 'counter',
+    help: 'How often a limit was met, by limit; SECURITY.md and proxy/bounds.ts tell what happens there.',
+    labels: ['bound'],
   },
   acp_sidecar_messages_dropped_total: {
     type: 'counter',

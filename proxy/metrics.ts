@@ -61,14 +61,13 @@ const MESSAGE_DROPS = [
   'client_too_large',
   'observer',
 ] as const;
-const CONNECTION_DROPS = ['heartbeat', 'message_too_large', 'binary_frame', 'replaced'] as const;
-const REFUSALS = ['token', 'origin', 'host', 'limit', 'rate', 'timeout'] as const;
+const CONNECTION_DROPS = ['heartbeat', 'message_too_large', 'binary_frame', 'lagging'] as const;
+const REFUSALS = ['token', 'origin_or_host'] as const;
 
 export type TurnOutcome = (typeof TURN_OUTCOMES)[number];
 export type ApprovalOutcome = (typeof APPROVAL_OUTCOMES)[number];
 export type MessageDrop = (typeof MESSAGE_DROPS)[number];
 export type ConnectionDrop = (typeof CONNECTION_DROPS)[number];
-export type Refusal = (typeof REFUSALS)[number];
 
 const each = (values: readonly string[]): string[][] => values.map((value) => [value]);
 
@@ -108,8 +107,9 @@ export class Metrics {
     this.connectionsDropped.add([cause]);
   }
 
-  connectionRefused(cause: Refusal): void {
-    this.refused.add([cause]);
+  /** @param status 401 or 403 */
+  connectionRefused(status: number): void {
+    if (status === 401 || status === 403) this.refused.add([status === 401 ? 'token' : 'origin_or_host']);
   }
 
   agentStart(outcome: 'started' | 'failed'): void {

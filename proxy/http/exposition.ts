@@ -1,4 +1,5 @@
 /** The text format that Prometheus scrapes, version 0.0.4. Numbers are read when it asks. */
+import { boundHits } from '../bounds.ts';
 import type { House } from '../house.ts';
 import { METRICS, type MetricName, type MetricSpec } from '../metric-table.ts';
 import type { Counter, Histogram } from '../metrics.ts';
@@ -19,6 +20,10 @@ export function exposition(house: House): string {
     acp_sidecar_connections_total: counted('acp_sidecar_connections_total', metrics.connections),
     acp_sidecar_connections_refused_total: counted('acp_sidecar_connections_refused_total', metrics.refused),
     acp_sidecar_connections_dropped_total: counted('acp_sidecar_connections_dropped_total', metrics.connectionsDropped),
+    acp_sidecar_bound_hits_total: lines(
+      'acp_sidecar_bound_hits_total',
+      Object.entries(boundHits).map(([bound, hits]) => [[bound], hits]),
+    ),
     acp_sidecar_messages_dropped_total: counted('acp_sidecar_messages_dropped_total', metrics.messagesDropped),
     ...sessionMetrics(house),
     acp_sidecar_turns_total: counted('acp_sidecar_turns_total', metrics.turns),

@@ -30,6 +30,8 @@ export class Outbox {
   #page: Buffer = NO_PAGE;
   #at = 0;
   #sentBytes = 0;
+  /** Sees each page of whole messages that is sent. */
+  tap: ((page: Buffer) => void) | undefined;
 
   constructor(socket: Socket, framing: Framing, boundBytes: number) {
     this.#socket = socket;
@@ -45,6 +47,10 @@ export class Outbox {
   /** Bytes that may still be queued; an empty outbox takes one message of any size. */
   get room(): number {
     return Math.max(0, this.#boundBytes - this.queuedBytes);
+  }
+
+  get framing(): Framing {
+    return this.#framing;
   }
 
   get sentBytes(): number {
@@ -105,6 +111,7 @@ export class Outbox {
     this.#at = 0;
     this.#page = NO_PAGE;
     this.#sentBytes += bytes;
+    if (this.tap) this.tap(page.subarray(0, bytes));
     if (this.#socket.destroyed || this.#socket.writableEnded) giveBack(page);
     else this.#socket.write(page.subarray(0, bytes), () => giveBack(page));
   }
