@@ -140,6 +140,30 @@ describe('updates at unusual times', () => {
       expect(kinds.slice(-80)).toEqual(expected);
     }
   });
+
+  it("a tool call's pending progress never reaches who attaches before the call itself", async () => {
+    const stage = await setStage(testScope());
+    const { life, sessionId, agentSessionId } = stage;
+    const turn = await stage.turn();
+    for (let i = 0; i < 30; i++) {
+      const late = await stage.join(i % 2 === 0);
+      const toolCallId = `call-${i}`;
+      life.update(agentSessionId, { sessionUpdate: 'tool_call', toolCallId, title: 'T', status: 'in_progress' });
+      life.update(agentSessionId, { sessionUpdate: 'tool_call_update', toolCallId, title: 'T, half done' });
+      // A little later each time, so that the call is somewhere between the agent's pipe and the disk.
+      for (let spin = 0; spin < i % 6; spin++) await new Promise((resolve) => setImmediate(resolve));
+      await late.load(sessionId);
+      await late.until('the progress', ({ text }) => text.includes('half done') && text.includes(`"${toolCallId}"`));
+      const mine = late.updates().filter(({ text }) => text.includes(`"${toolCallId}"`));
+      const [first, ...rest] = kindsOf(mine);
+      expect([first, ...new Set(rest)], `attempt ${i}`).toEqual([
+        `tool_call:${toolCallId}`,
+        `tool_call_update:${toolCallId}`,
+      ]);
+      late.cut();
+    }
+    await turn.end();
+  });
 });
 
 describe('requests', () => {
