@@ -33,5 +33,14 @@ export function promptSession(connection: Connection, message: RequestMessage): 
   const params = withoutSidecarMeta(message.wire.slice(message.params.valueStart, message.params.valueEnd));
   const blocks = valueAt(params, ['prompt']) ?? '[]';
   const digest = createHash('sha256').update(blocks, 'latin1').digest('base64url').slice(0, 22);
-  session.turns.prompt({ client: connection, requestId: message.id, params, prompt: blocks, promptId, digest });
+  const traceparent = isObject(meta) ? traceparentOf(meta['traceparent']) : undefined;
+  const requestId = message.id;
+  session.turns.prompt({ client: connection, requestId, params, prompt: blocks, promptId, digest, traceparent });
+}
+
+/** @see https://www.w3.org/TR/trace-context/#traceparent-header */
+function traceparentOf(value: unknown): string | undefined {
+  return typeof value === 'string' && /^[0-9a-f]{2}-[0-9a-f]{32}-[0-9a-f]{16}-[0-9a-f]{2}$/.test(value)
+    ? value
+    : undefined;
 }

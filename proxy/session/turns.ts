@@ -30,6 +30,8 @@ export interface PromptInput {
   readonly promptId: string | undefined;
   /** Of the prompt, to know a repeated promptId with other content. */
   readonly digest: string;
+  /** W3C trace context of the request, for the log; it reaches the agent inside the params. */
+  readonly traceparent: string | undefined;
 }
 
 interface Requester {
@@ -405,8 +407,8 @@ export class Turns {
 }
 
 function facts(turn: Turn): string {
-  const { promptId, digest, client } = turn;
-  return stringifyWire({ promptId, clientId: client.clientId, digest });
+  const { promptId, digest, client, traceparent } = turn;
+  return stringifyWire({ promptId, clientId: client.clientId, digest, traceparent });
 }
 
 /** The text of a prompt's text blocks, as an echoing agent would send it back. */
