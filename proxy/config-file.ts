@@ -15,6 +15,7 @@ function schemaOf(spec: OptionSpec): z.ZodType {
     case 'json':
       return z.record(z.string(), z.unknown());
     case 'size':
+    case 'count':
       return z.union([TEXT, z.int().nonnegative()]);
     case 'list':
     case 'address':

@@ -66,17 +66,22 @@ function valueOf(spec: OptionSpec, texts: readonly string[], baseDir: string, or
 
 /** Nothing leaves this machine unprotected unless that was asked for in words. */
 function checkTrust(config: Config): void {
+  const tls = config.tlsCert !== undefined;
+  for (const address of config.listen) {
+    if (address.kind === 'unix' || !address.secure || tls) continue;
+    throw new CommandError('usage', `--listen wss://${address.host}:${address.port} needs --tls-cert and --tls-key`);
+  }
   for (const address of config.listen) {
     if (address.kind === 'unix' || isLoopback(address)) continue;
     const where = `--listen ${address.host}:${address.port} can be reached from other machines`;
     if (config.tokenFile === undefined) {
       throw new CommandError('usage', `${where} and needs tokens`, 'give --token-file FILE, or listen on 127.0.0.1');
     }
-    if (!config.insecurePlaintext) {
+    if (!tls && !config.insecurePlaintext) {
       throw new CommandError(
         'usage',
         `${where} and would send tokens unencrypted`,
-        'listen on 127.0.0.1 behind a TLS proxy, or accept the risk with --insecure-plaintext',
+        'give --tls-cert and --tls-key, listen on 127.0.0.1 behind a TLS proxy, or accept the risk with --insecure-plaintext',
       );
     }
   }

@@ -14,11 +14,13 @@ import {
   parseMessage,
 } from '../protocol/json-rpc.ts';
 import { member, members, stringifyWire } from '../protocol/wire-text.ts';
+import { boundHit } from './bounds.ts';
 import type { House } from './house.ts';
 import type { AnswerHandler, Client } from './session/client.ts';
 import type { Attachment } from './session/attachment.ts';
 import { pump } from './session/pump.ts';
 import type { Session } from './session/session.ts';
+import type { TracedPeer } from './trace/trace.ts';
 import type { Outbox } from './transport/outbox.ts';
 import { receiveNotification, receiveRequest } from './client-methods/dispatch.ts';
 
@@ -26,6 +28,8 @@ export interface Transport {
   readonly outbox: Outbox;
   /** Ends the connection with a WebSocket close code; other transports just close. */
   close(code: number, reason: string): void;
+  /** Stops or goes on reading from the peer. */
+  read(on: boolean): void;
 }
 
 /** What the transport knows of a peer: from its token, else a controller without a name. */
@@ -33,6 +37,8 @@ export interface Identity {
   readonly role: 'controller' | 'observer';
   readonly name?: string | undefined;
   readonly tokenId?: string | undefined;
+  /** The only sessions that its token opens. */
+  readonly sessions?: ReadonlySet<string> | undefined;
 }
 
 /** An attachment's turn. */
@@ -64,6 +70,13 @@ export class Connection implements Client {
   /** Ids of sessions on which this controller only looks on. */
   readonly observing = new Set<string>();
   readonly tokenId: string | undefined;
+  /** The only sessions that this client may name; undefined: all. */
+  readonly onlySessions: ReadonlySet<string> | undefined;
+  /** Why nothing is read from this client now. */
+  readonly #holds = new Set<'outbox' | 'agent'>();
+  /** Messages that had been read when it was held. */
+  #inbox: string[] = [];
+  readonly #traced: TracedPeer | undefined;
   readonly #expected = new Map<string, AnswerHandler>();
   readonly #watched = new Map<string, (wire: string) => void>();
   #nextRequest = 1;
@@ -76,12 +89,53 @@ export class Connection implements Client {
     this.role = identity.role;
     this.name = identity.name;
     this.tokenId = identity.tokenId;
+    this.onlySessions = identity.sessions;
     house.connections.add(this);
+    if (house.agentHost.inputHeld) this.hold('agent');
     house.metrics.connections.add();
+    const { outbox } = transport;
+    const traced = house.trace?.client(this.id, outbox.framing);
+    this.#traced = traced;
+    if (traced) outbox.tap = (page) => traced.sent(page);
   }
 
   /** A message of the client. @param wire one character a byte, valid UTF-8 */
   receive(wire: string): void {
+    this.#traced?.received(wire);
+    if (this.#holds.size > 0) {
+      this.#inbox.push(wire);
+      return;
+    }
+    this.#handle(wire);
+    if (this.transport.outbox.queuedBytes > this.house.config.clientBufferBytes) this.hold('outbox');
+  }
+
+  /** Reads nothing more from this client: it does not take its answers, or the agent does not take its input. */
+  hold(why: 'outbox' | 'agent'): void {
+    if (this.#holds.has(why) || !this.open) return;
+    this.#holds.add(why);
+    this.transport.read(false);
+    if (why === 'outbox') boundHit('client_reading');
+  }
+
+  release(why: 'outbox' | 'agent'): void {
+    if (!this.#holds.delete(why)) return;
+    while (this.open && this.#holds.size === 0) {
+      const wire = this.#inbox.shift();
+      if (wire === undefined) {
+        this.transport.read(true);
+        return;
+      }
+      this.receive(wire);
+    }
+  }
+
+  /** Its silence is not its fault. */
+  get waitsForAgent(): boolean {
+    return this.#holds.has('agent');
+  }
+
+  #handle(wire: string): void {
     this.lastActive = ++activity;
     const message = parseMessage(wire);
     switch (message.kind) {
@@ -107,6 +161,7 @@ export class Connection implements Client {
   /** A message over the limit was dropped; its head tells whom to answer. */
   oversized(head: string, bytes: number): void {
     this.house.metrics.messageDropped('client_too_large');
+    this.#traced?.received(head);
     const list = members(head);
     const found = member(list, 'id');
     const id = found && member(list, 'method') ? head.slice(found.valueStart, found.valueEnd) : 'null';
@@ -116,7 +171,17 @@ export class Connection implements Client {
 
   send(wire: string): void {
     if (this.#watched.size > 0) this.answerMade(wire);
-    if (this.open) this.transport.outbox.send(wire);
+    if (!this.open) return;
+    const { outbox } = this.transport;
+    const { clientBufferBytes, maxMessageBytes } = this.house.config;
+    if (outbox.queuedBytes > clientBufferBytes + maxMessageBytes) {
+      boundHit('client_lagging');
+      this.house.logger.warn({ connection: this.id, clientId: this.clientId }, 'the client does not read; closed');
+      this.transport.close(1013, 'too slow');
+      this.closed();
+      return;
+    }
+    outbox.send(wire);
   }
 
   /** Calls `made` with the answer to one of this client's requests, also when the client is gone by then. */
@@ -173,8 +238,10 @@ export class Connection implements Client {
   closed(): void {
     if (!this.open) return;
     this.open = false;
+    this.#inbox = [];
     this.house.connections.delete(this);
     this.house.logger.info({ connection: this.id, clientId: this.clientId }, 'client gone');
+    this.#traced?.ended();
     for (const session of this.sessions.keys()) session.detach(this);
     this.sessions.clear();
     const expected = [...this.#expected.values()];
@@ -227,8 +294,13 @@ export class Connection implements Client {
       }
     } else for (const attachment of this.sessions.values()) attachment.behind = true;
     outbox.flush();
-    if (outbox.needsDrain) this.#waiting = true;
-    else if (more) setImmediate(this.#resume);
+    if (outbox.needsDrain) {
+      if (!this.#waiting) boundHit('client_outbox');
+      this.#waiting = true;
+      return;
+    }
+    this.release('outbox');
+    if (more) setImmediate(this.#resume);
   };
 
   readonly #resume = (): void => this.kick();

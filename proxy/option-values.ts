@@ -44,10 +44,12 @@ export function parseChoice<T extends string>(text: string, choices: readonly T[
 
 /** Where to listen. `port` 0 is any free one. */
 export type ListenAddress =
-  | { readonly kind: 'tcp'; readonly host: string; readonly port: number }
+  /** `secure`: written as `wss://`, which must not be served without TLS. */
+  | { readonly kind: 'tcp'; readonly host: string; readonly port: number; readonly secure?: true }
   | { readonly kind: 'unix'; readonly path: string };
 
-const ADDRESS_FORMS = 'write HOST:PORT (port 0: any free one), [IPv6]:PORT, unix:PATH or ws://HOST:PORT';
+const ADDRESS_FORMS =
+  'write HOST:PORT (port 0: any free one), [IPv6]:PORT, unix:PATH, ws://HOST:PORT or wss://HOST:PORT';
 
 export function parseAddress(text: string): ListenAddress {
   if (text.startsWith('unix:')) {
@@ -58,13 +60,32 @@ export function parseAddress(text: string): ListenAddress {
       throw new BadValue('has a path over 103 bytes; a Unix socket needs a shorter one');
     return { kind: 'unix', path };
   }
-  if (text.startsWith('wss://'))
-    throw new BadValue('needs TLS, which this version does not serve; put a TLS proxy in front');
-  const bare = /^ws:\/\/([^/?#]*)(\/acp)?\/?$/.exec(text)?.[1] ?? text;
+  const bare = /^wss?:\/\/([^/?#]*)(\/acp)?\/?$/.exec(text)?.[1] ?? text;
   const found = /^(\[[0-9a-fA-F:.]+\]|[A-Za-z0-9._-]+):(\d{1,5})$/.exec(bare);
   const port = Number(found?.[2]);
   if (!found || port > 65_535) throw new BadValue(`is not an address; ${ADDRESS_FORMS}`);
-  return { kind: 'tcp', host: (found[1] as string).replace(/^\[|\]$/g, ''), port };
+  const host = (found[1] as string).replace(/^\[|\]$/g, '');
+  return { kind: 'tcp', host, port, ...(text.startsWith('wss://') ? { secure: true as const } : {}) };
+}
+
+/** A whole number from `min` on. */
+export function parseCount(text: string, min: number): number {
+  const count = /^\d{1,7}$/.test(text) ? Number(text) : Number.NaN;
+  if (!(count >= min)) throw new BadValue(`is not a whole number from ${min} on`);
+  return count;
+}
+
+/** A regular expression as it is written between slashes; what it matches is taken out, everywhere. */
+export function parsePattern(text: string): RegExp {
+  let pattern: RegExp;
+  try {
+    pattern = new RegExp(text, 'gu');
+  } catch (error) {
+    throw new BadValue(`is not a regular expression: ${(error as Error).message}`);
+  }
+  if (pattern.test('')) throw new BadValue('matches the empty text; write what the secret looks like');
+  pattern.lastIndex = 0;
+  return pattern;
 }
 
 /** Only this machine can reach it. A host name other than `localhost` is not trusted to be. */

@@ -64,7 +64,17 @@ export interface Config {
   readonly redact: readonly RegExp[];
 }
 
-export type OptionKind = 'duration' | 'size' | 'string' | 'path' | 'list' | 'flag' | 'choice' | 'address' | 'json' | 'count';
+export type OptionKind =
+  | 'duration'
+  | 'size'
+  | 'string'
+  | 'path'
+  | 'list'
+  | 'flag'
+  | 'choice'
+  | 'address'
+  | 'json'
+  | 'count';
 
 export interface OptionSpec<T = unknown> {
   /** The flag without its dashes. */

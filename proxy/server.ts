@@ -6,7 +6,6 @@
  *   clients <- Outbox <- pump <- Connection <-----+
  */
 import { randomBytes, randomUUID } from 'node:crypto';
-import { readFileSync } from 'node:fs';
 import { GroupCommit } from '../storage/group-commit.ts';
 import { HistoryCache } from '../storage/history-cache.ts';
 import { cacheDir } from '../storage/history-dir.ts';
@@ -19,47 +18,63 @@ import { AgentEvents } from './agent/agent-events.ts';
 import { AgentHost } from './agent/agent-host.ts';
 import { bindSession } from './agent/binding.ts';
 import { endLeftoverAgents } from './agent/leftover-agents.ts';
-import { exitCode } from './cli/exit-code.ts';
+import { UNCOMMITTED_BYTES, boundHit } from './bounds.ts';
+import { CommandError, exitCode } from './cli/exit-code.ts';
 import type { Config } from './config.ts';
+import { RequestMemory } from './client-methods/request-memory.ts';
 import type { House } from './house.ts';
 import { type Logger, createLogger } from './log.ts';
+import { Metrics } from './metrics.ts';
 import { Registry } from './registry.ts';
+import { EventWatch } from './session/event-watch.ts';
 import type { Session, SessionHost } from './session/session.ts';
-import { type AccessRule, parseTokenFile } from './transport/access.ts';
+import type { Trace } from './trace/trace.ts';
+import { Door } from './transport/door.ts';
 import { type Listener, listen } from './transport/listen.ts';
 import { createWebSocketServer } from './transport/websocket.ts';
 
 const BOOT_BYTES = 4;
 const AGENT_GRACE_MS = 2000;
-/** Uncommitted bytes over all sessions from which the agent's stdout is not read. */
-const UNCOMMITTED_HIGH = 512 * 1024;
 
 /** Runs until a signal or a failure; resolves to the exit code. */
 export async function runServe(config: Config, agent: { command: string; args: string[] }): Promise<number> {
-  const logger = createLogger(config.logLevel);
-  const rule = accessRule(config);
+  const logger = createLogger(config.logLevel, { redact: config.redact });
+  const door = new Door(config, logger);
+  const trace = await openTrace(config, logger);
   let log: EventLog;
   try {
     log = await openLmdbEventLog(config.storeDir);
   } catch (error) {
     return storeFailure(error);
   }
-  return new Server(config, agent, logger, log, rule).run();
+  return new Server(config, agent, logger, log, { door, trace }).run();
+}
+
+/** Loaded only when it is asked for. @throws CommandError (usage) when the file cannot be written */
+async function openTrace(config: Config, logger: Logger): Promise<Trace | undefined> {
+  const { traceFile: path, redact, maxMessageBytes } = config;
+  if (path === undefined) return undefined;
+  const { Trace } = await import('./trace/trace.ts');
+  try {
+    const trace = new Trace({ path, redact, maxMessageBytes, logger, now: Date.now });
+    process.once('exit', () => trace.close());
+    logger.warn({ path }, 'everything that clients and the agent say is recorded');
+    return trace;
+  } catch (error) {
+    throw new CommandError('usage', `--trace: ${error instanceof Error ? error.message : String(error)}`);
+  }
+}
+
+/** What is only there when it is asked for, and what keeps strangers out. */
+interface ServerParts {
+  readonly door: Door;
+  readonly trace: Trace | undefined;
 }
 
 function storeFailure(error: unknown): number {
   if (!(error instanceof StoreOpenError)) throw error;
   process.stderr.write(`acp-sidecar: ${error.message}\n`);
   return exitCode(error.kind === 'held' ? 'store_in_use' : 'store_failed');
-}
-
-function accessRule(config: Config): AccessRule {
-  const tokens = config.tokenFile === undefined ? undefined : parseTokenFile(readFileSync(config.tokenFile, 'utf8'));
-  return {
-    tokens,
-    allowOrigins: config.allowOrigins,
-    loopbackHostsOnly: tokens === undefined && !config.insecurePlaintext,
-  };
 }
 
 class Server {
@@ -70,7 +85,9 @@ class Server {
   readonly #agentHost: AgentHost;
   readonly #registry: Registry;
   readonly #commit: GroupCommit;
-  readonly #rule: AccessRule;
+  readonly #door: Door;
+  /** Bytes of all sessions that no commit holds yet. */
+  readonly #backlog = { bytes: 0 };
   readonly #dirty = new Set<Session>();
   readonly #listeners: Listener[] = [];
   #ticking = false;
@@ -82,14 +99,16 @@ class Server {
     agent: { command: string; args: string[] },
     logger: Logger,
     log: EventLog,
-    rule: AccessRule,
+    { door, trace }: ServerParts,
   ) {
     this.#config = config;
     this.#logger = logger;
     this.#log = log;
-    this.#rule = rule;
+    this.#door = door;
     const boot = bootId();
     const now = Date.now;
+    const metrics = new Metrics();
+    const store: House['store'] = { state: 'ok' };
     const history = new HistoryCache(log, cacheDir(config.storeDir));
     const sessionHost: SessionHost = {
       log,
@@ -99,9 +118,14 @@ class Server {
       logger,
       now,
       newId: randomUUID,
+      backlog: this.#backlog,
       touched: (session) => this.#touched(session),
       bind: (session) => this.#bind(session),
-      stalled: (session, message) => logger.warn({ sessionId: session.sessionId, message }, 'commits stalled'),
+      watch: new EventWatch(metrics, now),
+      stalled: (session, message) => {
+        store.state = message === undefined ? 'ok' : 'full';
+        logger.warn({ sessionId: session.sessionId, message }, 'commits stalled');
+      },
       damaged: (session, error) => {
         session.damage = error;
         logger.error({ sessionId: session.sessionId, error: error.message }, 'log damaged');
@@ -114,11 +138,25 @@ class Server {
       ...agent,
       config,
       logger,
+      metrics,
+      trace,
       now,
       handler: events,
-      exited: (message, exit) => this.#registry.agentExited(message, exit),
+      inputHeld: (held) => {
+        for (const connection of connections) {
+          if (held) connection.hold('agent');
+          else connection.release('agent');
+        }
+      },
+      exited: (message, exit) => {
+        events.agentExited();
+        this.#registry.agentExited(message, exit);
+      },
     });
-    this.#commit = new GroupCommit(log, { onFailed: (message) => this.#storeFailed(message) });
+    this.#commit = new GroupCommit(
+      metrics.timed(log, () => performance.now()),
+      { onFailed: (message) => this.#storeFailed(message) },
+    );
     const { log: eventLog } = sessionHost;
     this.#house = {
       config,
@@ -131,6 +169,10 @@ class Server {
       agentHost: this.#agentHost,
       registry: this.#registry,
       connections,
+      requestMemory: new RequestMemory(now),
+      metrics,
+      trace,
+      store,
       newId: randomUUID,
       now,
       mcpServers: new Map(),
@@ -151,9 +193,10 @@ class Server {
     }
     const webSockets = createWebSocketServer(this.#config.maxMessageBytes);
     for (const address of this.#config.listen) {
-      this.#listeners.push(await listen(address, this.#house, webSockets, this.#rule));
+      this.#listeners.push(await listen(address, this.#house, webSockets, this.#door));
     }
-    for (const signal of ['SIGTERM', 'SIGINT', 'SIGHUP'] as const) process.once(signal, () => void this.#drain());
+    for (const signal of ['SIGTERM', 'SIGINT'] as const) process.once(signal, () => void this.#drain());
+    process.on('SIGHUP', () => this.#door.reload(this.#house.connections));
     const endpoints = this.#listeners.map(({ endpoint }) => endpoint);
     const ready = { event: 'ready', endpoints, store: this.#config.storeDir, pid: process.pid };
     process.stdout.write(`${JSON.stringify(ready)}\n`);
@@ -172,16 +215,16 @@ class Server {
     this.#ticking = false;
     const sessions = [...this.#dirty];
     this.#dirty.clear();
-    let uncommitted = 0;
     for (const session of sessions) {
       if (session.order.pending || session.order.peekRow()) this.#commit.offer(session.order);
       for (const client of session.clients.keys()) client.kick();
-      uncommitted += session.order.queuedBytes;
     }
-    if (uncommitted > UNCOMMITTED_HIGH && !this.#paused) {
+    const { bytes } = this.#backlog;
+    if (bytes > UNCOMMITTED_BYTES && !this.#paused) {
       this.#paused = true;
+      boundHit('append_queue');
       this.#agentHost.pauseReading();
-    } else if (this.#paused && uncommitted < UNCOMMITTED_HIGH / 2) {
+    } else if (this.#paused && bytes < UNCOMMITTED_BYTES / 2) {
       this.#paused = false;
       this.#agentHost.resumeReading();
     }
@@ -232,6 +275,7 @@ class Server {
 
   /** The store must not be used any more: everybody is told to come back, the supervisor starts us again. */
   #storeFailed(message: string): void {
+    this.#house.store.state = 'failed';
     this.#logger.error({ message }, 'the store failed; this process writes no more');
     for (const connection of this.#house.connections) connection.transport.close(1012, 'store failed');
     void this.#agentHost.stop(AGENT_GRACE_MS).finally(() => this.#finish(exitCode('store_failed')));

@@ -9,9 +9,11 @@
 import { rpcError, type RpcError } from '../../protocol/error.ts';
 import { errorText, isObject, type JsonObject } from '../../protocol/json-rpc.ts';
 import { memberAt, parseWire, setValue, splice, stringifyWire } from '../../protocol/wire-text.ts';
+import { STDIN_STUCK_MS, boundHit } from '../bounds.ts';
 import type { Config } from '../config.ts';
 import type { Logger } from '../log.ts';
 import type { Metrics } from '../metrics.ts';
+import type { Trace, TracedPeer } from '../trace/trace.ts';
 import type { AgentAnswer } from '../session/agent-port.ts';
 import { withoutSidecarMeta } from '../session/sidecar-meta.ts';
 import { type AgentHandler, AgentLink } from './agent-link.ts';
@@ -24,8 +26,11 @@ export interface AgentHostOptions {
   readonly config: Config;
   readonly logger: Logger;
   readonly metrics: Metrics;
+  readonly trace: Trace | undefined;
   readonly now: () => number;
   readonly handler: AgentHandler;
+  /** The agent does not take its input, or takes it again. */
+  readonly inputHeld: (held: boolean) => void;
   /** The process is gone and all that it wrote has been handled. */
   readonly exited: (message: string, exit: AgentExit) => void;
 }
@@ -56,6 +61,7 @@ export class AgentHost {
   #failures = 0;
   #failedAt = 0;
   #stopping = false;
+  #stuck: NodeJS.Timeout | undefined;
   #lastExit = '';
   #lastStderr = '';
 
@@ -91,6 +97,33 @@ export class AgentHost {
 
   get pid(): number | undefined {
     return this.#process?.pid;
+  }
+
+  /** True while the agent has not taken what it was sent: nothing more should be read from clients. */
+  get inputHeld(): boolean {
+    return this.#stuck !== undefined;
+  }
+
+  #write(text: string): boolean {
+    const more = this.#process?.write(text) ?? true;
+    if (!more) this.#setInputHeld(true);
+    return more;
+  }
+
+  #setInputHeld(held: boolean): void {
+    if (held === this.inputHeld) return;
+    clearInterval(this.#stuck);
+    this.#stuck = undefined;
+    if (held) {
+      boundHit('agent_stdin');
+      let pending = this.#process?.stdinPendingBytes ?? 0;
+      this.#stuck = setInterval(() => {
+        const now = this.#process?.stdinPendingBytes ?? 0;
+        if (now >= pending) this.restart(`it took nothing from its stdin for ${STDIN_STUCK_MS / 1000} s`);
+        pending = now;
+      }, STDIN_STUCK_MS);
+    }
+    this.#options.inputHeld(held);
   }
 
   pauseReading(): void {
@@ -149,8 +182,12 @@ export class AgentHost {
     const options = this.#options;
     const wait = this.#backoffMs();
     if (wait > 0) await new Promise((resolve) => setTimeout(resolve, wait));
+    let traced: TracedPeer | undefined;
     const link: AgentLink = new AgentLink({
-      write: (text) => this.#process?.write(text) ?? true,
+      write: (text) => {
+        traced?.sent(text);
+        return this.#write(text);
+      },
       handler: options.handler,
       logger: options.logger,
       maxMessageBytes: options.config.maxMessageBytes,
@@ -162,9 +199,15 @@ export class AgentHost {
       args: options.args,
       log: options.logger,
       recordDir: `${options.config.storeDir}/agents`,
-      onData: (chunk) => link.data(chunk),
-      onDrain: () => undefined,
-      onExit: (exit) => this.#exited(link, exit),
+      onData: (chunk) => {
+        traced?.received(chunk);
+        link.data(chunk);
+      },
+      onDrain: () => this.#setInputHeld(false),
+      onExit: (exit) => {
+        traced?.ended();
+        this.#exited(link, exit);
+      },
     });
     options.metrics.agentStart(started.outcome);
     if (started.outcome === 'failed') {
@@ -173,6 +216,7 @@ export class AgentHost {
       this.#failedAt = options.now();
       return started;
     }
+    traced = options.trace?.agent();
     this.#process = started.agent;
     this.#link = link;
     this.#startedAt = options.now();
@@ -196,6 +240,7 @@ export class AgentHost {
     this.#options.logger.info({ agentPid: this.#process?.pid, code, signal }, 'agent exited');
     this.#lastStderr = exit.stderrTail;
     this.#failures = this.#options.now() - this.#startedAt < STEADY_MS ? this.#failures + 1 : 0;
+    this.#setInputHeld(false);
     this.#process = undefined;
     this.#link = undefined;
     this.#starting = undefined;

@@ -3,9 +3,13 @@ import { constants } from 'node:os';
 import { endAllGroups, killAllGroups } from '../agent/agent-process.ts';
 import { exitCode } from './exit-code.ts';
 
-const SIGNALS = ['SIGTERM', 'SIGINT', 'SIGHUP'] as const;
+const SIGNALS = ['SIGTERM', 'SIGINT'] as const;
 /** What an agent gets to end by itself when the sidecar is told to leave at once. */
 const HURRIED_GRACE_MS = 500;
+
+function leave(signal: NodeJS.Signals, graceMs: number): void {
+  void endAllGroups(graceMs).finally(() => process.exit(128 + constants.signals[signal]));
+}
 
 /**
  * The server handles the first signal and drains. The second one, and one that comes before the server listens for
@@ -17,10 +21,13 @@ function leaveOnImpatience(): void {
     process.on(signal, () => {
       signals++;
       if (signals === 1 && process.listenerCount(signal) > 1) return;
-      const code = 128 + constants.signals[signal];
-      void endAllGroups(signals > 2 ? 0 : HURRIED_GRACE_MS).finally(() => process.exit(code));
+      leave(signal, signals > 2 ? 0 : HURRIED_GRACE_MS);
     });
   }
+  // A server that runs reads its files again; before that, the terminal is gone.
+  process.on('SIGHUP', () => {
+    if (process.listenerCount('SIGHUP') === 1) leave('SIGHUP', HURRIED_GRACE_MS);
+  });
 }
 
 function failOnUncaught(error: unknown): void {

@@ -49,11 +49,16 @@ export interface OrderOptions {
   readonly head: number;
   readonly boot: string;
   readonly now: () => number;
+  /** Shared by all sessions: the bytes that wait for their commit. */
+  readonly backlog: { bytes: number };
   /** Something is to be committed or shown; called often, cheap, coalesced by the owner. */
   readonly touched: () => void;
   /** The commit of the front has failed for want of space, or works again. */
   readonly stalled: (message: string | undefined) => void;
 }
+
+/** What the open run of a session may hold while the disk is full. */
+const STALLED_RUN_BYTES = 16 * 1024 * 1024;
 
 /** Committed records kept for clients at the tip. */
 const RECENT_BYTES = 128 * 1024;
@@ -67,6 +72,7 @@ export class Order implements AppendSource {
   #runNotes: { offset: number; note: Note }[] = [];
   #row: SessionRow | undefined;
   #queuedBytes = 0;
+  #runBytes = 0;
   #recent = new Map<number, Buffer>();
   #recentBytes = 0;
   #published: { item: Item; seq: number }[] = [];
@@ -145,7 +151,10 @@ export class Order implements AppendSource {
     }
     run.append(body);
     // While the disk is full a run stays open: what cannot be written should not become many records.
-    if (run.length >= RUN_BYTES && !this.#stalled) this.closeRun();
+    if (run.length >= RUN_BYTES) {
+      if (!this.#stalled) this.closeRun();
+      else if (run.length > STALLED_RUN_BYTES) this.#queuedRun(run.length);
+    }
     this.#options.touched();
   }
 
@@ -154,6 +163,7 @@ export class Order implements AppendSource {
     const run = this.#run;
     if (!run) return;
     this.#run = undefined;
+    this.#queuedRun(0);
     const inside = this.#runNotes;
     this.#runNotes = [];
     this.#push({ record: run.seal(), run, inside, behind: [] });
@@ -207,7 +217,7 @@ export class Order implements AppendSource {
     this.#forgetOld();
     for (const item of this.#items.splice(0, count)) {
       this.#head++;
-      this.#queuedBytes -= item.record.length;
+      this.#queued(-item.record.length);
       this.#remember(this.#head, item.record);
       this.#published.push({ item, seq: this.#head });
     }
@@ -235,8 +245,9 @@ export class Order implements AppendSource {
     this.close();
     this.#items = [];
     this.#run = undefined;
+    this.#queuedRun(0);
     this.#row = undefined;
-    this.#queuedBytes = 0;
+    this.#queued(-this.#queuedBytes);
   }
 
   close(): void {
@@ -244,9 +255,20 @@ export class Order implements AppendSource {
     this.#timer = undefined;
   }
 
+  #queued(bytes: number): void {
+    this.#queuedBytes += bytes;
+    this.#options.backlog.bytes += bytes;
+  }
+
+  /** A run that is held open by a full disk counts, beyond what it may hold, until it can be cut. */
+  #queuedRun(bytes: number): void {
+    this.#options.backlog.bytes += bytes - this.#runBytes;
+    this.#runBytes = bytes;
+  }
+
   #push(item: Item): void {
     this.#items.push(item);
-    this.#queuedBytes += item.record.length;
+    this.#queued(item.record.length);
     this.#options.touched();
   }
 
@@ -260,7 +282,7 @@ export class Order implements AppendSource {
     const refused = this.#items.filter((item) => item.refused);
     this.#items = this.#items.filter((item) => !item.refused);
     for (const item of refused) {
-      this.#queuedBytes -= item.record.length;
+      this.#queued(-item.record.length);
       item.refused?.(message);
     }
     if (!this.#stalled) {

@@ -40,6 +40,8 @@ export interface SessionHost {
   readonly now: () => number;
   /** A new random id: a UUID. */
   readonly newId: () => string;
+  /** Bytes of all sessions that no commit holds yet; each order keeps its part in it. */
+  readonly backlog: { bytes: number };
   /** The session has something to commit or to show; coalesced. */
   touched(session: Session): void;
   /** Makes sure the session lives in the agent. */
@@ -107,6 +109,7 @@ export class Session implements PumpSource {
       head,
       boot: host.boot,
       now: host.now,
+      backlog: host.backlog,
       touched: () => host.touched(this),
       stalled: (message) => {
         host.stalled(this, message);

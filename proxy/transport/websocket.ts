@@ -6,6 +6,7 @@ import '../../storage/latin1.ts';
 import type { IncomingMessage } from 'node:http';
 import type { Socket } from 'node:net';
 import { type RawData, type WebSocket, WebSocketServer } from 'ws';
+import { boundHit } from '../bounds.ts';
 import { Connection, type Identity } from '../connection.ts';
 import type { House } from '../house.ts';
 import type { ConnectionDrop } from '../metrics.ts';
@@ -15,9 +16,11 @@ export const SUBPROTOCOL = 'acp';
 /** Room over the limit in which a message is still read, so that its sender is told instead of cut off. */
 const OVERSIZE_ROOM = 64 * 1024 * 1024;
 const HEAD_BYTES = 4096;
+const CLOSE_MS = 2000;
 const DROPS: ReadonlyMap<number, ConnectionDrop> = new Map([
   [1003, 'binary_frame'],
   [1009, 'message_too_large'],
+  [1013, 'lagging'],
   [4408, 'heartbeat'],
 ]);
 
@@ -46,17 +49,32 @@ export function serveWebSocket(
     ws.close = (code, reason) => {
       const cause = code === undefined ? undefined : DROPS.get(code);
       if (cause) house.metrics.connectionDropped(cause);
-      close(code === 1009 ? 4413 : code, code === 1009 ? 'message too large' : reason);
+      {
+        if (code === 1009) boundHit('message_size');
+        close(code === 1009 ? 4413 : code, code === 1009 ? 'message too large' : reason);
+      }
     };
     const { clientBufferBytes, maxMessageBytes } = house.config;
     const outbox = new Outbox(socket, 'websocket', clientBufferBytes);
-    const connection = new Connection(house, { outbox, close: (code, reason) => ws.close(code, reason) }, identity);
+    const connection: Connection = new Connection(
+      house,
+      { outbox, close: (code, reason) => closeSoon(ws, code, reason), read: (on) => (on ? ws.resume() : ws.pause()) },
+      identity,
+    );
     socket.on('drain', () => connection.drained());
     ws.on('message', (data, isBinary) => receive(ws, connection, data, isBinary, maxMessageBytes));
     ws.on('error', (error) => house.logger.info({ err: error.message, connection: connection.id }, 'websocket error'));
     ws.on('close', () => connection.closed());
-    watchHeartbeat(ws, socket, house.config.heartbeatMs);
+    watchHeartbeat(ws, socket, connection, house.config.heartbeatMs);
   });
+}
+
+/** A peer that does not answer the close is cut off. */
+function closeSoon(ws: WebSocket, code: number, reason: string): void {
+  // A paused socket would never show the peer's own close.
+  ws.resume();
+  ws.close(code, reason);
+  setTimeout(() => ws.terminate(), CLOSE_MS).unref();
 }
 
 function receive(ws: WebSocket, connection: Connection, data: RawData, isBinary: boolean, maxBytes: number): void {
@@ -65,30 +83,30 @@ function receive(ws: WebSocket, connection: Connection, data: RawData, isBinary:
     return;
   }
   const bytes = Buffer.isBuffer(data) ? data : Buffer.concat(Array.isArray(data) ? data : [Buffer.from(data)]);
+  if (bytes.length > maxBytes) boundHit('message_size');
   if (bytes.length > maxBytes) connection.oversized(bytes.latin1Slice(0, HEAD_BYTES), bytes.length);
   else connection.receive(bytes.latin1Slice());
 }
 
-/** Alive is a peer that answered, or whose socket took any byte, since the last ping. */
-function watchHeartbeat(ws: WebSocket, socket: Socket, heartbeatMs: number): void {
+/** Alive is a peer that answered, or whose socket took any byte, since the last ping; or that we do not listen to. */
+function watchHeartbeat(ws: WebSocket, socket: Socket, connection: Connection, heartbeatMs: number): void {
   let alive = true;
   let missed = 0;
   let seenBytes = 0;
+  const taken = (): number => socket.bytesWritten - socket.writableLength + socket.bytesRead;
   ws.on('pong', () => {
     alive = true;
   });
   const timer = setInterval(() => {
-    const taken = socket.bytesWritten - socket.writableLength + socket.bytesRead;
-    if (alive || taken !== seenBytes) missed = 0;
+    if (alive || connection.waitsForAgent || taken() !== seenBytes) missed = 0;
     else if (++missed >= 2) {
-      ws.close(4408, 'heartbeat lost');
-      socket.destroySoon();
-      setTimeout(() => ws.terminate(), 1000).unref();
+      boundHit('heartbeat');
+      closeSoon(ws, 4408, 'heartbeat lost');
       return;
     }
     alive = false;
+    seenBytes = taken();
     ws.ping();
-    seenBytes = socket.bytesWritten - socket.writableLength + socket.bytesRead;
   }, heartbeatMs);
   ws.on('close', () => clearInterval(timer));
 }

@@ -51,6 +51,10 @@ describe('every option', () => {
     storeDir: ['/s', '/s'],
     listen: ['127.0.0.1:1', [{ kind: 'tcp', host: '127.0.0.1', port: 1 }], ['127.0.0.1:1']],
     tokenFile: ['/t', '/t'],
+    tlsCert: ['/c', '/c'],
+    tlsKey: ['/k', '/k'],
+    maxConnections: ['7', 7, 7],
+    redact: ['sk-.+', [/sk-.+/gu], ['sk-.+']],
     insecurePlaintext: ['true', true, true],
     allowOrigins: ['https://a.example', ['https://a.example'], ['https://a.example']],
     onBusy: ['reject', 'reject'],
@@ -62,6 +66,7 @@ describe('every option', () => {
     restore: ['prime,load', ['prime', 'load'], ['prime', 'load']],
     drainMs: ['0s', 0],
     stallMs: ['2m', 120_000],
+    traceFile: ['/trace', '/trace'],
     logLevel: ['warn', 'warn'],
   };
 
@@ -83,7 +88,10 @@ describe('errors say what was wrong, where, and what is right', () => {
     [{ flags: { 'on-busy': ['drop'] } }, '"drop" is not one of queue, reject'],
     [{ flags: { restore: ['resume,magic'] } }, 'is not one of resume, load, prime'],
     [{ flags: { listen: ['8080'] } }, '"8080" is not an address; write HOST:PORT'],
-    [{ flags: { listen: ['wss://h:1'] } }, 'needs TLS'],
+    [{ flags: { listen: ['wss://127.0.0.1:1'] } }, 'needs --tls-cert and --tls-key'],
+    [{ flags: { redact: ['('] } }, '"(" is not a regular expression'],
+    [{ flags: { redact: ['a*'] } }, 'matches the empty text'],
+    [{ flags: { 'max-connections': ['0'] } }, 'is not a whole number from 1 on'],
     [{ flags: { 'allow-origin': ['example.com'] } }, 'is not an origin'],
     [{ flags: { 'client-capabilities': ['[]'] } }, 'is not a JSON object'],
     [{ flags: { listen: ['0.0.0.0:80'] } }, 'can be reached from other machines and needs tokens'],
@@ -139,6 +147,7 @@ describe('values', () => {
     ['[::1]:99', { kind: 'tcp', host: '::1', port: 99 }],
     ['ws://localhost:7777/acp', { kind: 'tcp', host: 'localhost', port: 7777 }],
     ['ws://[::1]:7777', { kind: 'tcp', host: '::1', port: 7777 }],
+    ['wss://h:7777/acp', { kind: 'tcp', host: 'h', port: 7777, secure: true }],
     ['unix:/run/a.sock', { kind: 'unix', path: '/run/a.sock' }],
   ])('address %s', (text, address) => expect(parseAddress(text)).toEqual(address));
 
