@@ -23,7 +23,7 @@ import {
 export type { ListenAddress } from './option-values.ts';
 
 /** Commands that read the configuration. */
-export type ConfiguredCommand = 'serve' | 'sessions' | 'show' | 'events' | 'approvals';
+export type ConfiguredCommand = 'serve' | 'run' | 'sessions' | 'show' | 'events' | 'approvals';
 
 export const BUSY_POLICIES = ['queue', 'reject'] as const;
 export const RESTORE_WAYS = ['resume', 'load', 'prime'] as const;
@@ -55,6 +55,8 @@ export interface Config {
   readonly clientCapabilities: Readonly<Record<string, unknown>> | undefined;
   /** Ways to bring a session back into a new agent process, tried in this order. */
   readonly restore: readonly RestoreWay[];
+  /** Of a daemon that `run` started: time without clients, turns and approvals until it leaves. */
+  readonly idleExitMs: number;
   readonly drainMs: number;
   readonly stallMs: number;
   /** Absolute path; undefined: nothing is traced. */
@@ -98,7 +100,9 @@ export interface OptionSpec<T = unknown> {
 type Basics = Pick<OptionSpec, 'name' | 'help'> & { readonly default?: string; readonly arg?: string };
 
 const SERVE: readonly ConfiguredCommand[] = ['serve'];
-const ALL: readonly ConfiguredCommand[] = ['serve', 'sessions', 'show', 'events', 'approvals'];
+/** Commands that run an agent. */
+const AGENT: readonly ConfiguredCommand[] = ['serve', 'run'];
+const ALL: readonly ConfiguredCommand[] = ['serve', 'run', 'sessions', 'show', 'events', 'approvals'];
 /** Node's timers hold 31 bits of milliseconds; a longer one would fire at once. */
 const TIMER_MAX = '24d';
 
@@ -109,12 +113,12 @@ const impossible = (): never => {
 
 function duration(basics: Basics & { default: string }, bounds: Bounds): OptionSpec<number> {
   const parse = (texts: readonly string[]): number => parseDuration(last(texts), { max: TIMER_MAX, ...bounds });
-  return { arg: 'DURATION', ...basics, kind: 'duration', commands: SERVE, parse, unset: impossible };
+  return { arg: 'DURATION', ...basics, kind: 'duration', commands: AGENT, parse, unset: impossible };
 }
 
 function size(basics: Basics & { default: string }, bounds: Bounds): OptionSpec<number> {
   const parse = (texts: readonly string[]): number => parseSize(last(texts), bounds);
-  return { arg: 'SIZE', ...basics, kind: 'size', commands: SERVE, parse, unset: impossible };
+  return { arg: 'SIZE', ...basics, kind: 'size', commands: AGENT, parse, unset: impossible };
 }
 
 function choice<T extends string>(
@@ -206,14 +210,14 @@ export const OPTIONS: { readonly [K in keyof Config]-?: OptionSpec<Config[K]> } 
   onBusy: choice(
     { name: 'on-busy', default: 'queue', help: 'what a prompt meets while a turn runs in its session' },
     BUSY_POLICIES,
-    SERVE,
+    AGENT,
   ),
   approvalTimeoutMs: {
     name: 'approval-timeout',
     kind: 'duration',
     arg: 'DURATION',
     help: 'reject an approval nobody answered for so long (default: wait for ever); it never consents',
-    commands: SERVE,
+    commands: AGENT,
     parse: (texts) => parseDuration(last(texts), { min: '1ms', max: TIMER_MAX }),
     unset: () => undefined,
   },
@@ -238,7 +242,7 @@ export const OPTIONS: { readonly [K in keyof Config]-?: OptionSpec<Config[K]> } 
     kind: 'json',
     arg: 'JSON',
     help: 'ACP clientCapabilities the agent is initialised with (default: those of the first client)',
-    commands: SERVE,
+    commands: AGENT,
     parse: (texts) => parseJsonObject(last(texts)),
     unset: () => undefined,
   },
@@ -248,8 +252,18 @@ export const OPTIONS: { readonly [K in keyof Config]-?: OptionSpec<Config[K]> } 
     arg: 'WAYS',
     default: 'resume,load,prime',
     help: 'how a session is brought back into a new agent process, in this order',
-    commands: SERVE,
+    commands: AGENT,
     parse: (texts) => [...new Set(someOf(splitList([last(texts)])).map((way) => parseChoice(way, RESTORE_WAYS)))],
+    unset: impossible,
+  },
+  idleExitMs: {
+    name: 'idle-exit',
+    kind: 'duration',
+    arg: 'DURATION',
+    default: '10m',
+    help: 'the daemon leaves after so long without clients, turns and open approvals',
+    commands: ['run'],
+    parse: (texts) => parseDuration(last(texts), { min: '50ms', max: TIMER_MAX }),
     unset: impossible,
   },
   drainMs: duration(
@@ -265,7 +279,7 @@ export const OPTIONS: { readonly [K in keyof Config]-?: OptionSpec<Config[K]> } 
     kind: 'path',
     arg: 'FILE',
     help: 'record every message of clients and agent for a bug report, without credentials but with what was said',
-    commands: SERVE,
+    commands: AGENT,
     parse: (texts, baseDir) => parsePath(last(texts), baseDir),
     unset: () => undefined,
   },
@@ -279,7 +293,7 @@ export const OPTIONS: { readonly [K in keyof Config]-?: OptionSpec<Config[K]> } 
     kind: 'list',
     arg: 'REGEXP',
     help: 'regular expression of what is taken out of log lines, like sk-[A-Za-z0-9]+ for keys that an agent prints',
-    commands: SERVE,
+    commands: AGENT,
     repeatable: true,
     parse: (texts) => texts.map(parsePattern),
     unset: () => [],

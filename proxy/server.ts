@@ -36,8 +36,15 @@ import { createWebSocketServer } from './transport/websocket.ts';
 const BOOT_BYTES = 4;
 const AGENT_GRACE_MS = 2000;
 
+/** What else a server does once it accepts connections; the result ends that. `stop` ends the server in good order. */
+export type Duties = (house: House, stop: () => void) => Promise<() => void>;
+
 /** Runs until a signal or a failure; resolves to the exit code. */
-export async function runServe(config: Config, agent: { command: string; args: string[] }): Promise<number> {
+export async function runServe(
+  config: Config,
+  agent: { command: string; args: string[] },
+  duties?: Duties,
+): Promise<number> {
   const logger = createLogger(config.logLevel, { redact: config.redact });
   const door = new Door(config, logger);
   const trace = await openTrace(config, logger);
@@ -47,7 +54,7 @@ export async function runServe(config: Config, agent: { command: string; args: s
   } catch (error) {
     return storeFailure(error);
   }
-  return new Server(config, agent, logger, log, { door, trace }).run();
+  return new Server(config, agent, logger, log, { door, trace }).run(duties);
 }
 
 /** Loaded only when it is asked for. @throws CommandError (usage) when the file cannot be written */
@@ -93,6 +100,7 @@ class Server {
   #ticking = false;
   #paused = false;
   #finish: (code: number) => void = () => undefined;
+  #leaveDuties: () => void = () => undefined;
 
   constructor(
     config: Config,
@@ -180,7 +188,7 @@ class Server {
     };
   }
 
-  async run(): Promise<number> {
+  async run(duties?: Duties): Promise<number> {
     const finished = new Promise<number>((resolve) => {
       this.#finish = resolve;
     });
@@ -196,6 +204,7 @@ class Server {
       this.#listeners.push(await listen(address, this.#house, webSockets, this.#door));
     }
     for (const signal of ['SIGTERM', 'SIGINT'] as const) process.once(signal, () => void this.#drain());
+    this.#leaveDuties = (await duties?.(this.#house, () => void this.#drain())) ?? this.#leaveDuties;
     process.on('SIGHUP', () => this.#door.reload(this.#house.connections));
     const endpoints = this.#listeners.map(({ endpoint }) => endpoint);
     const ready = { event: 'ready', endpoints, store: this.#config.storeDir, pid: process.pid };
@@ -254,6 +263,7 @@ class Server {
   async #drain(): Promise<void> {
     if (this.#house.draining) return;
     this.#house.draining = true;
+    this.#leaveDuties();
     const deadline = Date.now() + this.#config.drainMs;
     const running = (): Session[] => [...this.#registry.open()].filter((session) => session.turns.current);
     for (const session of this.#registry.open()) session.turns.stopQueued('the sidecar is stopping');

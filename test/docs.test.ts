@@ -19,7 +19,9 @@ function table(head: readonly string[], rows: readonly (readonly string[])[]): s
 
 function optionRow(spec: OptionSpec): string[] {
   const flag = spec.arg === undefined ? `--${spec.name}` : `--${spec.name} ${spec.arg}`;
-  const extra = [spec.repeatable ? 'repeatable' : '', spec.commands.length > 1 ? 'all commands' : ''].filter(Boolean);
+  const [only] = spec.commands.length === 1 ? spec.commands : [];
+  const where = spec.commands.includes('sessions') ? 'all commands' : only === undefined ? '' : `\`${only}\` only`;
+  const extra = [spec.repeatable ? 'repeatable' : '', where].filter(Boolean);
   const help = [spec.help, ...extra].join('; ');
   return [
     `\`${flag}\``,

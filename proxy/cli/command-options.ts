@@ -1,6 +1,6 @@
 /** Turns the option table into commander options and what commander found into a `Config`. */
 import { type Command, Option } from 'commander';
-import { type Config, loadConfig } from '../config.ts';
+import { type Config, type ConfigSources, loadConfig } from '../config.ts';
 import { type ConfiguredCommand, type GivenTexts, optionsOf } from '../options.ts';
 
 function collect(text: string, before: readonly string[] | undefined): readonly string[] {
@@ -29,7 +29,12 @@ function isTexts(value: unknown): value is readonly string[] {
 }
 
 /** @throws CommandError (usage) */
-export async function configOf(command: Command, name: ConfiguredCommand): Promise<Config> {
+export function configOf(command: Command, name: ConfiguredCommand): Promise<Config> {
+  return loadConfig(name, sourcesOf(command, name));
+}
+
+/** What the command line says, before it is understood. */
+export function sourcesOf(command: Command, name: ConfiguredCommand): ConfigSources {
   const flags: Record<string, readonly string[]> = {};
   const values = command.opts<Record<string, unknown>>();
   for (const spec of optionsOf(name)) {
@@ -38,10 +43,10 @@ export async function configOf(command: Command, name: ConfiguredCommand): Promi
     else if (isTexts(value)) flags[spec.name] = value;
   }
   const file = values['config'];
-  return loadConfig(name, {
+  return {
     flags: flags satisfies GivenTexts,
     env: process.env,
     configFile: typeof file === 'string' ? file : undefined,
     cwd: process.cwd(),
-  });
+  };
 }

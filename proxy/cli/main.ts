@@ -4,7 +4,7 @@
  */
 import { Command, CommanderError } from 'commander';
 import { VERSION } from '../version.ts';
-import { addTableOptions, configOf } from './command-options.ts';
+import { addTableOptions, configOf, sourcesOf } from './command-options.ts';
 import { CommandError, EXIT_CODES, exitCode } from './exit-code.ts';
 
 const ABOUT =
@@ -42,6 +42,29 @@ function serveCommand(finish: (code: number) => void): Command {
       finish(await serveAgent(config, { command: agent, args }));
     });
   return addTableOptions(serve, 'serve');
+}
+
+function runCommand(finish: (code: number) => void): Command {
+  const run = newCommand('run')
+    .description('speak ACP on stdio with an agent that lives in a background daemon, shared by all editors')
+    .usage('[options] -- <agent> [args...]')
+    .argument('<agent>', "the agent's command: a program that speaks ACP on stdin and stdout")
+    .argument('[args...]', "the agent's arguments")
+    .passThroughOptions()
+    .action(async (agent: string, args: string[]) => {
+      const { runAgent } = await import('./run.ts');
+      finish(await runAgent(sourcesOf(run, 'run'), { command: agent, args }));
+    });
+  return addTableOptions(run, 'run');
+}
+
+/** What `run` starts in the background; its order comes on stdin. */
+function daemonCommand(finish: (code: number) => void): Command {
+  const name = 'daemon';
+  return newCommand(name).action(async () => {
+    const { runDaemon } = await import('./daemon.ts');
+    finish(await runDaemon());
+  });
 }
 
 function connectCommand(finish: (code: number) => void): Command {
@@ -86,7 +109,9 @@ function program(finish: (code: number) => void): Command {
     .version(VERSION, '--version', 'print the version')
     .enablePositionalOptions()
     .addCommand(serveCommand(finish))
+    .addCommand(runCommand(finish))
     .addCommand(connectCommand(finish))
+    .addCommand(daemonCommand(finish), { hidden: true })
     .addCommand(readCommand('sessions', 'list the sessions of a store, newest first', 'print one array'))
     .addCommand(readCommand('show', 'tell what a session is and where it stands', 'print one object'))
     .addCommand(readCommand('events', 'print the events of a session', 'print one object a line'))

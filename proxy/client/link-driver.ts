@@ -103,9 +103,9 @@ export class LinkDriver {
   }
 
   #open(): void {
-    let mine: ClientTransport | undefined;
+    const own: { transport?: ClientTransport } = {};
     let over = false;
-    const current = (): boolean => !over && (mine === undefined || this.#transport === mine);
+    const current = (): boolean => !over && (own.transport === undefined || this.#transport === own.transport);
     const then = (act: () => void): void => {
       if (!current()) return;
       act();
@@ -127,10 +127,11 @@ export class LinkDriver {
           else this.link.lost(Date.now(), end.reason, end.code);
         }),
     };
-    mine = this.#options.openTransport(events);
+    const transport = this.#options.openTransport(events);
+    own.transport = transport;
     if (over) return;
-    this.#transport = mine;
-    if (this.#paused) mine.pause();
+    this.#transport = transport;
+    if (this.#paused) transport.pause();
   }
 
   #cut(): void {

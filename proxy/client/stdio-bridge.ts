@@ -25,7 +25,7 @@ const MAX_LINE_BYTES = 256 * 1024 * 1024;
 /** What the editor asked right before it left may still be answered for so long. */
 const LAST_WORDS_MS = 1000;
 /** A connection that cannot be had: requests get their error for so long, then the process ends. */
-const AFTER_END_MS = 5000;
+const AFTER_END_MS = 2000;
 
 /** Runs until stdin ends, a signal comes, or the connection is refused. Resolves to the exit code. */
 export function bridgeStdio(options: BridgeOptions): Promise<number> {

@@ -31,7 +31,7 @@ interface Stage {
   readonly clients: NetworkClient[];
   readonly random: () => number;
   /** Labels of the prompts that reached an agent, in order. */
-  runs(): string[];
+  readonly runs: () => string[];
 }
 
 async function setUp(): Promise<Stage> {
@@ -121,12 +121,11 @@ describe('a bad network', () => {
     let drops = 0;
     const playing = clients.map((client, i) => play(client, () => drops >= DROPS, 'ab'[i] ?? 'x'));
     const all = Promise.all(playing);
-    let done = false;
-    all.then(
-      () => (done = true),
-      () => (done = true),
+    const done = all.then(
+      () => true,
+      () => true,
     );
-    while (drops < DROPS && !done) {
+    while (drops < DROPS && !(await Promise.race([done, Promise.resolve(false)]))) {
       await sleep(20 + random() * 150);
       if (network.open > 0) drops += await fault(network, random);
     }

@@ -12,8 +12,8 @@ beforeAll(() => {
 });
 afterAll(() => rmSync(dir, { recursive: true }));
 
-function load(sources: Partial<ConfigSources>): Promise<Config> {
-  return loadConfig('serve', { flags: {}, env: {}, cwd: '/work', ...sources });
+function load(sources: Partial<ConfigSources>, command: 'serve' | 'run' = 'serve'): Promise<Config> {
+  return loadConfig(command, { flags: {}, env: {}, cwd: '/work', ...sources });
 }
 
 function file(content: unknown): string {
@@ -64,6 +64,7 @@ describe('every option', () => {
     clientBufferBytes: ['64KiB', 65_536],
     clientCapabilities: ['{"fs":{}}', { fs: {} }, { fs: {} }],
     restore: ['prime,load', ['prime', 'load'], ['prime', 'load']],
+    idleExitMs: ['1h', 3_600_000],
     drainMs: ['0s', 0],
     stallMs: ['2m', 120_000],
     traceFile: ['/trace', '/trace'],
@@ -73,9 +74,10 @@ describe('every option', () => {
   it.each(OPTION_FIELDS)('%s is read from flag, environment and file', async (field) => {
     const spec: OptionSpec = OPTIONS[field];
     const [text, value, inFile = text] = given[field];
-    expect((await load({ flags: { [spec.name]: [text] } }))[field]).toEqual(value);
-    expect((await load({ env: { [envName(spec)]: text } }))[field]).toEqual(value);
-    expect((await load({ configFile: file({ [fileKey(spec)]: inFile }) }))[field]).toEqual(value);
+    const command = spec.commands.includes('serve') ? 'serve' : 'run';
+    expect((await load({ flags: { [spec.name]: [text] } }, command))[field]).toEqual(value);
+    expect((await load({ env: { [envName(spec)]: text } }, command))[field]).toEqual(value);
+    expect((await load({ configFile: file({ [fileKey(spec)]: inFile }) }, command))[field]).toEqual(value);
     expect((await load({}))[field]).not.toEqual(value);
   });
 });

@@ -63,7 +63,7 @@ export async function streamClient(scope: Scope, url: string, think: Think): Pro
   const stream = resumableStream({ url, ...times });
   const connection = client({ name: 'on-a-stream' })
     .onNotification('session/update', ({ params }) => {
-      updates.push({ params: params as unknown as Record<string, unknown> });
+      updates.push({ params: { ...params } });
     })
     .onRequest('session/request_permission', async ({ params }) => {
       count(cards, params);

@@ -1,0 +1,40 @@
+/** `acp-sidecar run`: what an editor starts instead of its agent; agent and log live in a background daemon. */
+import { resolve } from 'node:path';
+import { timesOf } from '../client/resumable-stream.ts';
+import { bridgeStdio } from '../client/stdio-bridge.ts';
+import { openUnixTransport } from '../client/unix-transport.ts';
+import { type ConfigSources, loadConfig } from '../config.ts';
+import { type AgentCommand, agentStoreDir, daemonPlace, resolvedAgent } from '../daemon/daemon-place.ts';
+import { DaemonFailure, joinDaemon, retireOlder } from '../daemon/join-daemon.ts';
+import { OPTIONS } from '../options.ts';
+
+const GIVE_UP_MS = 60_000;
+/** A start of the daemon may take this long. */
+const CONNECT_MS = 40_000;
+
+export async function runAgent(given: ConfigSources, command: AgentCommand): Promise<number> {
+  const agent = resolvedAgent(command, given.cwd);
+  const config = await loadConfig('run', given);
+  const standard = OPTIONS.storeDir.unset();
+  const storeDir = config.storeDir === standard ? agentStoreDir(standard, agent) : config.storeDir;
+  const place = daemonPlace(storeDir, agent);
+  const { flags, cwd, configFile } = given;
+  const sources = { flags, cwd, configFile: configFile === undefined ? undefined : resolve(cwd, configFile) };
+  const program = process.argv[1] ?? '';
+  let failure: number | undefined;
+  let first = true;
+  const connected = async (): ReturnType<typeof joinDaemon> => {
+    if (first) await retireOlder(place);
+    first = false;
+    try {
+      return await joinDaemon({ sources, agent, place }, program);
+    } catch (error) {
+      if (error instanceof DaemonFailure) failure = error.exitCode;
+      throw error;
+    }
+  };
+  const times = { ...timesOf({ giveUpMs: GIVE_UP_MS }), connectMs: CONNECT_MS };
+  const openTransport = openUnixTransport(place.socket, connected);
+  const code = await bridgeStdio({ openTransport, where: 'the daemon', times });
+  return code === 0 ? 0 : (failure ?? code);
+}

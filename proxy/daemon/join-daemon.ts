@@ -1,0 +1,146 @@
+/**
+ * A connection to the daemon of a store and an agent; one is started when there is none.
+ *
+ *   connect --answered--> done
+ *      | nobody there
+ *   start lock --held by another `run`--> wait, connect again
+ *      | mine
+ *   connect once more --answered--> done
+ *      | nobody there: start the daemon, wait for its ready line, connect
+ *
+ * Whoever holds the start lock and dies leaves it free. Were a second daemon started all the same, the store's lock ends
+ * it with exit code 3, and everybody connects to the first.
+ */
+import { type ChildProcessByStdio, spawn } from 'node:child_process';
+import { closeSync, mkdirSync, openSync, readFileSync, renameSync, rmdirSync, statSync } from 'node:fs';
+import type { Socket } from 'node:net';
+import type { Readable, Writable } from 'node:stream';
+import { setTimeout as sleep } from 'node:timers/promises';
+import { acquireStoreLock, prepareStoreDir } from '../../storage/store-lock.ts';
+import { EXIT_CODES, exitCode } from '../cli/exit-code.ts';
+import { connectTo } from '../client/unix-transport.ts';
+import { VERSION } from '../version.ts';
+import { askDaemon, isNewer } from './daemon-control.ts';
+import type { DaemonOrder } from './daemon-order.ts';
+import { type DaemonPlace, daemonCwd } from './daemon-place.ts';
+
+const START_MS = 30_000;
+const LOOK_MS = 15;
+/** After a daemon found the store held: its owner is ending, or is another agent's. */
+const HELD_MS = 100;
+const RETIRE_MS = 10_000;
+const MAX_LOG_BYTES = 10 * 1024 * 1024;
+
+/** A daemon that cannot be had; trying again would not help. */
+export class DaemonFailure extends Error {
+  readonly final = true;
+  readonly code = undefined;
+  readonly exitCode: number;
+
+  constructor(message: string, code: number) {
+    super(message);
+    this.name = 'DaemonFailure';
+    this.exitCode = code;
+  }
+}
+
+/** @throws DaemonFailure */
+export async function joinDaemon(order: DaemonOrder, program: string): Promise<Socket> {
+  const { place } = order;
+  const until = Date.now() + START_MS;
+  let held: string | undefined;
+  while (Date.now() < until) {
+    const socket = await tryConnect(place);
+    if (socket) return socket;
+    prepareStoreDir(place.startDir);
+    const taken = await acquireStoreLock(place.startDir).catch(() => undefined);
+    if (!taken || 'held' in taken) {
+      await sleep(LOOK_MS);
+      continue;
+    }
+    try {
+      const late = await tryConnect(place);
+      if (late) return late;
+      const started = await startDaemon(order, program);
+      if (started.outcome === 'ready') return await connectTo(place.socket);
+      held = started.message;
+    } finally {
+      await taken.lock.release();
+      removeIfEmpty(place.startDir);
+    }
+    await sleep(HELD_MS);
+  }
+  throw new DaemonFailure(held ?? `the daemon did not answer in ${START_MS / 1000} s`, exitCode('store_in_use'));
+}
+
+/** Ends an older daemon that has nothing to do. Whatever it answers, connecting is right afterwards. */
+export async function retireOlder(place: DaemonPlace): Promise<void> {
+  const status = await askDaemon(place.control, { do: 'status' });
+  const version = status?.['version'];
+  if (typeof version !== 'string' || !isNewer(VERSION, version)) return;
+  const answer = await askDaemon(place.control, { do: 'retire', version: VERSION });
+  if (answer?.['stopping'] !== true) return;
+  const until = Date.now() + RETIRE_MS;
+  while (Date.now() < until && (await tryConnect(place))?.destroy()) await sleep(LOOK_MS);
+}
+
+async function tryConnect(place: DaemonPlace): Promise<Socket | undefined> {
+  try {
+    return await connectTo(place.socket);
+  } catch (error) {
+    const { code } = error as NodeJS.ErrnoException;
+    if (code === 'ENOENT' || code === 'ECONNREFUSED' || code === 'EAGAIN') return undefined;
+    throw new DaemonFailure(`${place.socket}: ${code ?? String(error)}`, exitCode('failure'));
+  }
+}
+
+type Started = { readonly outcome: 'ready' } | { readonly outcome: 'held'; readonly message: string };
+
+/** Runs it in a session of its own. @throws DaemonFailure with the end of its log */
+async function startDaemon(order: DaemonOrder, program: string): Promise<Started> {
+  const { place } = order;
+  mkdirSync(place.storeDir, { recursive: true, mode: 0o700 });
+  const log = openLog(place.logFile);
+  const child = spawn(process.execPath, [program, 'daemon'], {
+    cwd: daemonCwd(),
+    detached: true,
+    stdio: ['pipe', 'pipe', log.fd],
+  }) as ChildProcessByStdio<Writable, Readable, null>;
+  closeSync(log.fd);
+  const exited = new Promise<number>((resolve) => {
+    child.once('error', () => resolve(exitCode('failure')));
+    child.once('exit', (code) => resolve(code ?? exitCode('failure')));
+  });
+  child.stdin.on('error', () => undefined);
+  child.stdin.end(JSON.stringify(order));
+  const ready = new Promise<'ready'>((resolve) => {
+    let text = '';
+    child.stdout.on('data', (bytes: Buffer) => {
+      text += bytes.toString('utf8');
+      if (text.includes('\n')) resolve('ready');
+    });
+  });
+  const outcome = await Promise.race([ready, exited]);
+  child.stdout.destroy();
+  child.unref();
+  if (outcome === 'ready') return { outcome: 'ready' };
+  const message = readFileSync(place.logFile, 'utf8').slice(log.from).trim().slice(-2000);
+  if (outcome === EXIT_CODES.store_in_use.code) return { outcome: 'held', message };
+  throw new DaemonFailure(message || `the daemon ended with exit code ${outcome}`, outcome);
+}
+
+function openLog(path: string): { readonly fd: number; readonly from: number } {
+  const size = statSync(path, { throwIfNoEntry: false })?.size ?? 0;
+  if (size > MAX_LOG_BYTES) renameSync(path, `${path}.1`);
+  const fd = openSync(path, 'a', 0o600);
+  return { fd, from: size > MAX_LOG_BYTES ? 0 : size };
+}
+
+/** The lock's directory goes with its last user; another `run` makes it again. */
+function removeIfEmpty(dir: string): void {
+  try {
+    rmdirSync(dir);
+  } catch {
+    // Somebody is in it already.
+  }
+}
