@@ -60,6 +60,7 @@ const MESSAGE_DROPS = [
   'agent_unknown_response',
   'client_too_large',
   'observer',
+  'not_allowed',
 ] as const;
 const CONNECTION_DROPS = ['heartbeat', 'message_too_large', 'binary_frame', 'lagging'] as const;
 const REFUSALS = ['token', 'origin_or_host'] as const;

@@ -5,6 +5,7 @@ import type { EventLog, SessionRow } from '../../storage/event-log.ts';
 import { openLmdbEventLogReadOnly } from '../../storage/lmdb-event-log.ts';
 import { StoreOpenError, type StoreErrorKind } from '../../storage/store-error.ts';
 import { CommandError, type ExitReason } from './exit-code.ts';
+import { displayWidth, fitted, padded, paint } from './terminal.ts';
 
 /** Events read between two looks at whether stdout takes more. */
 const PAGE_EVENTS = 500;
@@ -26,7 +27,7 @@ export function storeErrorOf(error: unknown): unknown {
 }
 
 /** Opens the store for reading, runs `read`, closes it. */
-export async function withStore(dir: string, read: (log: EventLog) => Promise<void>): Promise<void> {
+export async function withStore<T>(dir: string, read: (log: EventLog) => Promise<T>): Promise<T> {
   let log: EventLog;
   try {
     log = await openLmdbEventLogReadOnly(dir);
@@ -34,7 +35,7 @@ export async function withStore(dir: string, read: (log: EventLog) => Promise<vo
     throw storeErrorOf(error);
   }
   try {
-    await read(log);
+    return await read(log);
   } finally {
     await log.close();
   }
@@ -110,10 +111,10 @@ export function printWire(line: string): void {
   }
 }
 
-/** Prints a line for people. Control characters of agents must not reach the terminal. */
-export function printText(line: string): void {
+/** Prints a line for people. Control characters of agents must not reach the terminal; `colour` may add its own. */
+export function printText(line: string, colour: (text: string) => string = (text) => text): void {
   // oxlint-disable-next-line no-control-regex -- they are what is looked for
-  printWire(Buffer.from(line.replace(/[\x00-\x1f\x7f-\x9f]+/g, ' '), 'utf8').toString('latin1'));
+  printWire(Buffer.from(colour(line.replace(/[\x00-\x1f\x7f-\x9f]+/g, ' ')), 'utf8').toString('latin1'));
 }
 
 /** Resolves when stdout has taken everything. */
@@ -123,11 +124,18 @@ export async function flushed(): Promise<void> {
   await new Promise<void>((resolve) => process.stdout.write(text, 'latin1', () => resolve()));
 }
 
-/** Columns as wide as their widest cell; the last one is as long as it is. */
-export function printTable(rows: readonly (readonly string[])[]): void {
-  const widths = (rows[0] ?? []).map((_, column) => Math.max(...rows.map((row) => row[column]?.length ?? 0)));
+/**
+ * Columns as wide as their widest cell. The last one is as long as it is, cut at the edge of a terminal. `head`: the first
+ * row is a heading.
+ */
+export function printTable(rows: readonly (readonly string[])[], head = false): void {
+  const widths: number[] = [];
   for (const row of rows) {
-    const cells = row.map((cell, column) => (column === row.length - 1 ? cell : cell.padEnd(widths[column] ?? 0)));
-    printText(cells.join('  ').trimEnd());
+    for (const [column, cell] of row.entries()) widths[column] = Math.max(widths[column] ?? 0, displayWidth(cell));
+  }
+  for (const [at, row] of rows.entries()) {
+    const cells = row.map((cell, column) => (column === row.length - 1 ? cell : padded(cell, widths[column] ?? 0)));
+    const line = fitted(cells.join('  ').trimEnd());
+    printText(line, (text) => (head && at === 0 ? paint(text, 'bold') : text));
   }
 }

@@ -19,7 +19,7 @@ export async function listSessions(storeDir: string, json: boolean): Promise<voi
         row.cwd,
         row.title ?? '',
       ]);
-      printTable([['SESSION', 'UPDATED', 'EVENTS', 'CWD', 'TITLE'], ...cells]);
+      printTable([['SESSION', 'UPDATED', 'EVENTS', 'CWD', 'TITLE'], ...cells], true);
     }
     await flushed();
   });

@@ -75,7 +75,7 @@ export class EventWatch {
       case 'approval_interrupted':
         return this.#approvalEnded(event);
       case 'session_bound':
-        return { way: textAt(event.payload, 'way') };
+        return { how: textAt(event.payload, 'how') };
       case 'session_created':
       case 'session_forked':
       case 'session_closed':
