@@ -103,6 +103,12 @@ const TABLE = {
     retry: 'no',
     text: 'This connection is an observer. Connect with a controller token to change the session.',
   },
+  limit_reached: {
+    code: -32010,
+    fault: 'client',
+    retry: 'later',
+    text: 'A limit of the sidecar is reached. data.limit tells which; wait for answers before asking for more.',
+  },
   read_only: {
     code: -32010,
     fault: 'sidecar',

@@ -56,6 +56,8 @@ export class Connection implements Client {
   /** The clientId bound to the client's token. */
   identity: string | undefined;
   name: string | undefined;
+  /** The name is the token's. */
+  readonly named: boolean;
   capabilities: unknown = {};
   sidecar = false;
   hidden: ReadonlySet<number> = new Set();
@@ -88,6 +90,7 @@ export class Connection implements Client {
     this.transport = transport;
     this.role = identity.role;
     this.name = identity.name;
+    this.named = identity.name !== undefined;
     this.tokenId = identity.tokenId;
     this.onlySessions = identity.sessions;
     house.connections.add(this);

@@ -59,6 +59,7 @@ const MESSAGE_DROPS = [
   'agent_unknown_session',
   'agent_unknown_response',
   'client_too_large',
+  'not_allowed',
   'observer',
   'not_allowed',
 ] as const;

@@ -9,6 +9,7 @@ import { randomBytes } from 'node:crypto';
 import type { RpcError } from '../protocol/error.ts';
 import { stringifyWire } from '../protocol/wire-text.ts';
 import type { SessionRow } from '../storage/event-log.ts';
+import { MAX_EARLY_BYTES, boundHit } from './bounds.ts';
 import { recordBound } from './agent/binding.ts';
 import { foldLog } from './session/open-session.ts';
 import type { AcceptedText, IncomingUpdate } from './session/intake.ts';
@@ -27,8 +28,9 @@ export interface NewSessionFacts {
 
 type Opened = { readonly session: Session } | { readonly error: RpcError } | undefined;
 
-/** Updates kept for a session that the agent has not named yet. */
-const MAX_EARLY_UPDATES = 100_000;
+/** Ids of children that are remembered; for more of them their parent is looked up each time. */
+const MAX_CHILDREN = 10_000;
+const EARLY_OVERHEAD = 1024;
 
 export class Registry {
   readonly #host: SessionHost;
@@ -37,7 +39,9 @@ export class Registry {
   readonly #children = new Map<string, Session>();
   /** Ids of this agent life that no session lives in any more. */
   readonly #retired = new Set<string>();
+  /** Updates kept for sessions that the agent has not named yet. */
   readonly #early = new Map<string, IncomingUpdate[]>();
+  #earlyBytes = 0;
   #creating = 0;
 
   constructor(host: SessionHost) {
@@ -89,6 +93,7 @@ export class Registry {
     return () => {
       this.#creating--;
       if (this.#creating > 0) return;
+      this.#earlyBytes = 0;
       for (const [id, updates] of this.#early) {
         this.#early.delete(id);
         for (const update of updates) this.update(id, update);
@@ -171,8 +176,12 @@ export class Registry {
     if (this.#retired.has(agentSessionId)) return undefined;
     if (this.#creating > 0) {
       const list = this.#early.get(agentSessionId) ?? [];
-      if (list.length < MAX_EARLY_UPDATES) list.push(incoming);
-      this.#early.set(agentSessionId, list);
+      // What is parsed of an update takes several times the memory of its text.
+      this.#earlyBytes += incoming.wire.length + EARLY_OVERHEAD;
+      if (this.#earlyBytes <= MAX_EARLY_BYTES) {
+        list.push(incoming);
+        this.#early.set(agentSessionId, list);
+      } else boundHit('early_updates');
       return undefined;
     }
     const parent = this.#parentOf(agentSessionId);
@@ -181,7 +190,7 @@ export class Registry {
       this.#host.logger.warn({ agentSessionId }, 'an update for a session that nobody knows was dropped');
       return undefined;
     }
-    this.#children.set(agentSessionId, parent);
+    if (this.#children.size < MAX_CHILDREN) this.#children.set(agentSessionId, parent);
     const text = parent.intake.update({ ...incoming, childSessionId: agentSessionId });
     return text && { session: parent, text };
   }

@@ -4,6 +4,7 @@ import { rpcError } from '../../protocol/error.ts';
 import { type NotificationMessage, type RequestMessage, paramsOf, notificationText } from '../../protocol/json-rpc.ts';
 import { methodOf } from '../../protocol/methods.ts';
 import { memberAt, parseWire, setValue, splice, stringifyWire, valueAt } from '../../protocol/wire-text.ts';
+import { BOUNDS, MAX_AGENT_REQUESTS, MAX_PENDING_APPROVALS, boundHit } from '../bounds.ts';
 import type { Connection } from '../connection.ts';
 import type { Logger } from '../log.ts';
 import type { Registry } from '../registry.ts';
@@ -12,6 +13,11 @@ import type { AcceptedText, IncomingUpdate } from '../session/intake.ts';
 import type { Session } from '../session/session.ts';
 import type { AgentHandler, AgentLink } from './agent-link.ts';
 import { OutsideRequests } from './outside-requests.ts';
+
+function tooMany(session: Session, method: string): boolean {
+  if (APPROVAL_METHODS.has(method)) return session.approvals.pending >= MAX_PENDING_APPROVALS;
+  return session.clientRequests.pending >= MAX_AGENT_REQUESTS;
+}
 
 export interface AgentEventsOptions {
   readonly registry: Registry;
@@ -42,7 +48,11 @@ export class AgentEvents implements AgentHandler {
     const { sessionId } = params;
     const session = typeof sessionId === 'string' ? this.#options.registry.ownerOf(sessionId) : undefined;
     if (session) {
-      if (APPROVAL_METHODS.has(message.method)) session.approvals.ask(request);
+      if (tooMany(session, message.method)) {
+        const limit = APPROVAL_METHODS.has(message.method) ? 'approvals' : 'agent_requests';
+        boundHit(limit);
+        errorAnswer(request, rpcError('limit_reached', BOUNDS[limit].limit, { limit }));
+      } else if (APPROVAL_METHODS.has(message.method)) session.approvals.ask(request);
       else session.clientRequests.ask(request);
     } else if (typeof sessionId === 'string') {
       errorAnswer(request, rpcError('unknown_session', undefined, { sessionId }));
@@ -71,7 +81,8 @@ export class AgentEvents implements AgentHandler {
       return;
     }
     for (const connection of this.#options.connections) {
-      if (!connection.initialized) continue;
+      // What names no session may be about any; a token that is limited to some is not shown it.
+      if (!connection.initialized || connection.onlySessions) continue;
       connection.send(notificationText(message.method, params));
       connection.kick();
     }

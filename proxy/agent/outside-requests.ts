@@ -6,6 +6,7 @@ import { rpcError } from '../../protocol/error.ts';
 import { notificationText, requestText, withId } from '../../protocol/json-rpc.ts';
 import { advertises, capabilityFor } from '../../protocol/methods.ts';
 import { memberAt, setValue, splice, valueAt } from '../../protocol/wire-text.ts';
+import { BOUNDS, MAX_AGENT_REQUESTS, boundHit } from '../bounds.ts';
 import type { Connection } from '../connection.ts';
 import type { Registry } from '../registry.ts';
 import { type AgentRequest, errorAnswer } from '../session/agent-request.ts';
@@ -37,6 +38,12 @@ export class OutsideRequests {
   }
 
   ask(request: AgentRequest): void {
+    if (this.#pending.size >= MAX_AGENT_REQUESTS) {
+      boundHit('agent_requests');
+      const limit = 'agent_requests';
+      errorAnswer(request, rpcError('limit_reached', BOUNDS[limit].limit, { limit }));
+      return;
+    }
     const elicits = request.method === 'elicitation/create';
     const scope = elicits ? valueAt(request.paramsText, ['requestId']) : undefined;
     const capability = capabilityFor(request.method, request.params);
@@ -96,7 +103,8 @@ export class OutsideRequests {
   #mostActive(can: (client: Client) => boolean): Chosen | undefined {
     let best: Connection | undefined;
     for (const connection of this.#options.connections) {
-      if (!connection.initialized || connection.role !== 'controller' || !can(connection)) continue;
+      if (!connection.initialized || connection.onlySessions || connection.role !== 'controller' || !can(connection))
+        continue;
       if (!best || connection.lastActive > best.lastActive) best = connection;
     }
     return best && { client: best, scope: undefined };

@@ -5,6 +5,8 @@
 import { type NotificationMessage, type RequestMessage, paramsOf, responseText } from '../../protocol/json-rpc.ts';
 import { methodOf } from '../../protocol/methods.ts';
 import type { Connection } from '../connection.ts';
+import { BOUNDS, type BoundName, MAX_ATTACHMENTS, MAX_CLIENT_REQUESTS, boundHit } from '../bounds.ts';
+import { notAllowed } from './allowed.ts';
 import { authenticate } from './authenticate.ts';
 import { cancelRequest, cancelSession } from './cancel.ts';
 import { initialize } from './initialize.ts';
@@ -61,6 +63,11 @@ export function receiveRequest(connection: Connection, message: RequestMessage):
     connection.fail(id, 'method_not_found', `${method} is for another kind of peer`);
     return;
   }
+  const refused = notAllowed(connection, message);
+  if (refused) {
+    connection.fail(id, refused.kind, refused.detail, refused.data);
+    return;
+  }
   if (isObserver(connection, message) && spec?.role !== 'observer') {
     connection.fail(id, 'observer', method);
     return;
@@ -70,16 +77,35 @@ export function receiveRequest(connection: Connection, message: RequestMessage):
     connection.fail(id, 'invalid_params', `${method} needs a sessionId that is a string`);
     return;
   }
+  const limit = limitOf(connection, message);
+  if (limit) {
+    boundHit(limit);
+    connection.fail(id, 'limit_reached', BOUNDS[limit].limit, { limit });
+    return;
+  }
   if (connection.house.requestMemory.repeated(connection, message)) return;
   const handler = Object.hasOwn(REQUESTS, method) ? REQUESTS[method] : undefined;
   (handler ?? passRequest)(connection, message);
+}
+
+/** What this client has too much of. */
+function limitOf(connection: Connection, message: RequestMessage): BoundName | undefined {
+  if (connection.forwarded.size >= MAX_CLIENT_REQUESTS) return 'client_requests';
+  if (connection.sessions.size < MAX_ATTACHMENTS || methodOf('client', message.method)?.scope !== 'session')
+    return undefined;
+  const { sessionId } = paramsOf(message);
+  for (const session of connection.sessions.keys()) if (session.sessionId === sessionId) return undefined;
+  return 'attachments';
 }
 
 export function receiveNotification(connection: Connection, message: NotificationMessage): void {
   const { method } = message;
   if (!connection.initialized) return;
   const spec = methodOf('client', method);
-  if (method === '$/cancel_request') cancelRequest(connection, message);
+  if (notAllowed(connection, message)) {
+    connection.house.metrics.messageDropped('not_allowed');
+    connection.house.logger.warn({ method: method.slice(0, 80), connection: connection.id }, 'not allowed: dropped');
+  } else if (method === '$/cancel_request') cancelRequest(connection, message);
   else if (isObserver(connection, message) && spec?.role !== 'observer') {
     connection.house.metrics.messageDropped('observer');
     connection.house.logger.warn({ method: method.slice(0, 80), clientId: connection.clientId }, 'observer: dropped');

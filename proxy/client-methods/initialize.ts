@@ -71,7 +71,8 @@ function readCapabilities(connection: Connection, value: unknown): string | unde
     }
     if (role === 'observer') connection.role = 'observer';
     if (typeof clientId === 'string') identify(connection, clientId);
-    if (typeof name === 'string') connection.name = name.slice(0, 200);
+    // Who has a name from its token cannot take another.
+    if (typeof name === 'string' && !connection.named) connection.name = name.slice(0, 200);
     connection.sidecar = true;
   }
   connection.capabilities = capabilities;

@@ -13,7 +13,7 @@ export function listSessions(connection: Connection, message: RequestMessage): v
   const { house } = connection;
   const { cwd, cursor } = paramsOf(message);
   const filter = typeof cwd === 'string' ? cwd : undefined;
-  const page = listRows({ rows: house.log.rows(), cwd: filter, cursor, limit: PAGE });
+  const page = listRows({ rows: rowsFor(connection), cwd: filter, cursor, limit: PAGE });
   if ('reason' in page) {
     connection.fail(message.id, 'invalid_params', 'the cursor is not one that session/list has given');
     return;
@@ -24,8 +24,15 @@ export function listSessions(connection: Connection, message: RequestMessage): v
     connection.send(responseText(message.id, `{"sessions":[${[...ours, ...foreign].join(',')}]${next}}`));
     connection.kick();
   };
-  if (page.nextCursor !== undefined) respond([]);
+  // What only the agent knows is not among the sessions that a token names.
+  if (page.nextCursor !== undefined || connection.onlySessions) respond([]);
   else void agentSessions(connection, filter).then(respond);
+}
+
+function rowsFor(connection: Connection): Iterable<SessionRow> {
+  const { house, onlySessions } = connection;
+  if (!onlySessions) return house.log.rows();
+  return [...onlySessions].flatMap((id) => house.log.row(id) ?? []);
 }
 
 function sessionInfo(row: SessionRow, title: string | undefined): JsonObject {

@@ -95,7 +95,8 @@ function introduce(connection: Connection, message: RequestMessage, session: Ses
 
 /** `mcpServers` may hold secrets: memory only, for the next time that the session is bound. */
 export function rememberServers(connection: Connection, message: RequestMessage, session: Session): void {
-  if (!message.params) return;
+  // The agent runs what they say, so they are not for somebody who only looks on.
+  if (!message.params || connection.role === 'observer') return;
   const params = message.wire.slice(message.params.valueStart, message.params.valueEnd);
   const servers = valueAt(params, ['mcpServers']);
   if (servers?.startsWith('[')) connection.house.mcpServers.set(session.sessionId, servers);

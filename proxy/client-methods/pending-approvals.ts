@@ -16,7 +16,9 @@ export function sidecarApprovals(connection: Connection, message: RequestMessage
   const session = sessionId === undefined ? undefined : sessionOf(connection, message);
   if (sessionId !== undefined && !session) return;
   // Only a session that is open can have an agent that waits.
-  const sessions = session ? [session] : [...connection.house.registry.open()];
+  const { onlySessions, house } = connection;
+  const seen = (entry: Session): boolean => onlySessions?.has(entry.sessionId) ?? true;
+  const sessions = session ? [session] : [...house.registry.open()].filter(seen);
   const approvals = sessions.flatMap((entry) => entry.approvals.list().map((approval) => shown(entry, approval)));
   connection.send(responseText(message.id, `{"approvals":[${approvals.join(',')}]}`));
 }

@@ -13,6 +13,7 @@ import { settledId } from '../../protocol/event-id.ts';
 import { errorText, isObject, responseText } from '../../protocol/json-rpc.ts';
 import { decodeWire, memberAt, setValue, splice, stringifyWire, valueAt } from '../../protocol/wire-text.ts';
 import { decodeRecord } from '../../storage/event-codec.ts';
+import { MAX_QUEUED_PROMPTS, boundHit } from '../bounds.ts';
 import type { AgentAnswer, AgentPort, BoundOutcome } from './agent-port.ts';
 import type { Client } from './client.ts';
 import type { Session } from './session.ts';
@@ -89,7 +90,7 @@ export class Turns {
     const { client, requestId, promptId } = input;
     if (promptId !== undefined && this.#repeated(input, promptId)) return;
     const busy = this.busy;
-    if (busy && this.#session.host.config.onBusy === 'reject') {
+    if (busy && (this.#session.host.config.onBusy === 'reject' || this.#queueIsFull(input))) {
       this.#fail({ client, requestId }, rpcError('session_busy'));
       return;
     }
@@ -122,6 +123,16 @@ export class Turns {
     this.#session.clients.get(client)?.ownTurns.add(turn.turnId);
     if (busy) this.#queue.push(turn);
     else this.#begin(turn);
+  }
+
+  /** By number, or because together they are larger than one message may be. */
+  #queueIsFull(input: PromptInput): boolean {
+    let bytes = input.params.length;
+    for (const { params } of this.#queue) bytes += params.length;
+    const { maxMessageBytes } = this.#session.host.config;
+    const full = this.#queue.length >= MAX_QUEUED_PROMPTS || (this.#queue.length > 0 && bytes > maxMessageBytes);
+    if (full) boundHit('queued_prompts');
+    return full;
   }
 
   /** `session/cancel`: the running turn and every queued prompt. */
