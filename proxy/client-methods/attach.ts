@@ -47,7 +47,7 @@ function attachNow(connection: Connection, message: RequestMessage, session: Ses
     const wire = notificationText('_sidecar/replay', stringifyWire(params));
     attachment.owe({ ...start.position, what: 'passing', wire });
   }
-  session.intake.owePending(attachment, tip);
+  session.intake.owePending(attachment);
   if (connection.sidecar && start.mode !== 'none') {
     const wire = notificationText(
       '_sidecar/replay',

@@ -83,7 +83,7 @@ function attachNow(connection: Connection, message: RequestMessage, session: Ses
   const history = historyFrom(connection, session, start, tip);
   const attachment = attachAt(connection, session, history ? tip : start.position, options);
   if (!history && start.policy === 'full') attachment.replayUntil = tip;
-  session.intake.owePending(attachment, tip);
+  session.intake.owePending(attachment);
   const result = resultOf(connection, session, start.policy, history ?? [], tip);
   attachment.owe({ ...tip, what: 'answer', wire: responseText(message.id, result) });
   session.attached(connection);

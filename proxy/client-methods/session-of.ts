@@ -36,7 +36,7 @@ export function ensureAttached(connection: Connection, session: Session): Attach
   if (known) return known;
   const tip = session.order.tip;
   const attachment = attachAt(connection, session, tip);
-  session.intake.owePending(attachment, tip);
+  session.intake.owePending(attachment);
   session.attached(connection);
   return attachment;
 }

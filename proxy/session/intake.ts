@@ -9,7 +9,6 @@
  *   transient -> shown live
  *   event     -> event
  */
-import type { Position } from '../../protocol/event-id.ts';
 import type { JsonObject } from '../../protocol/json-rpc.ts';
 import { classifyUpdate } from '../../protocol/v1/classify.ts';
 import { UPDATE_KINDS } from '../../protocol/v1/update-kinds.ts';
@@ -127,8 +126,8 @@ export class Intake {
   }
 
   /** Owes an attachment the pending tool progress, which no event holds yet. */
-  owePending(attachment: Attachment, at: Position): void {
-    const { envelope, host } = this.#session;
+  owePending(attachment: Attachment): void {
+    const { envelope, host, order } = this.#session;
     const { view } = attachment;
     const { sidecar } = view;
     for (const patch of this.#progress.all()) {
@@ -136,11 +135,13 @@ export class Intake {
       if (!isShown(view, UPDATE_KINDS.tool_call_update, patch.childSessionId)) continue;
       const childSessionId = patch.childSessionId === undefined ? undefined : encodeWire(patch.childSessionId);
       const facts = { turnId, time: host.now(), synthetic: false, childSessionId };
-      const eventId = this.#session.eventId(at);
       const update = updateFor(view, UPDATE_KINDS.tool_call_update, patchUpdate(patch), this.#owns);
-      const wire = renderUpdate(envelope, facts, update, eventId, false, sidecar, sidecar);
-      attachment.owe({ ...at, what: 'passing', wire });
-      attachment.seenPatches.add(toolCallId);
+      // In the order, not at the position: the call itself may still wait for its commit.
+      order.note((at) => {
+        const wire = renderUpdate(envelope, facts, update, this.#session.eventId(at), false, sidecar, sidecar);
+        attachment.owe({ ...at, what: 'passing', wire });
+        attachment.seenPatches.add(toolCallId);
+      });
     }
   }
 
