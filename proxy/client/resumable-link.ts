@@ -20,13 +20,15 @@ import {
   parseMessage,
   requestText,
 } from '../../protocol/json-rpc.ts';
-import { parseWire, stringifyWire, valueAt } from '../../protocol/wire-text.ts';
+import { stringifyWire, valueAt } from '../../protocol/wire-text.ts';
 import { AgentRequests } from './agent-requests.ts';
+import { optIn } from './opt-in.ts';
+import { SessionFollower } from './session-follower.ts';
 import { type Phase, type PhaseEvent, type PhaseTimes, firstPhase, isOpen, step, wakeAt } from './link-phase.ts';
-import { type PendingRequest, PendingRequests, isAttach } from './pending-requests.ts';
-import { SessionBook, type TrackedSession, advance, eventIdOf } from './session-book.ts';
+import { type PendingRequest, PendingRequests } from './pending-requests.ts';
+import { SessionBook, type TrackedSession } from './session-book.ts';
 import { SessionResumer } from './session-resumer.ts';
-import { sidecarOf, withMembers, withParams, withSidecar, withoutSidecar } from './sidecar-member.ts';
+import { withParams, withSidecar } from './sidecar-member.ts';
 
 export interface LinkSink {
   /** A message for the local side. */
@@ -75,6 +77,7 @@ export class ResumableLink {
   readonly #sessions = new SessionBook();
   readonly #agentRequests: AgentRequests;
   readonly #resumer: SessionResumer;
+  readonly #follower: SessionFollower;
   readonly #own = new Map<string, Own>();
   readonly #ownPrefix: string;
   #nextOwn = 1;
@@ -83,8 +86,6 @@ export class ResumableLink {
   #phase: Phase;
   /** Params of the local side's `initialize` with ours in it, once it was answered. */
   #initializeParams: string | undefined;
-  /** The local side opted in itself and gets everything. */
-  #aware = false;
   #orphansAt: number | undefined;
   #endKind: ErrorKind = 'unreachable';
   #times: PhaseTimes;
@@ -106,6 +107,13 @@ export class ResumableLink {
         this.#agentRequests.withdrawSession(sessionId);
       },
       newId: options.newId,
+    });
+    this.#follower = new SessionFollower({
+      pending: this.#pending,
+      sessions: this.#sessions,
+      agentRequests: this.#agentRequests,
+      resumer: this.#resumer,
+      local: (wire) => sink.local(wire),
     });
     const first = firstPhase(now);
     this.#phase = first.phase;
@@ -217,7 +225,12 @@ export class ResumableLink {
       this.#fail(id, 'unreachable', 'too much is waiting for it');
       return;
     }
-    const wire = message.method === 'initialize' ? this.#optIn(message) : message.wire;
+    let { wire } = message;
+    if (message.method === 'initialize') {
+      const opted = optIn(message, this.#options);
+      wire = opted.wire;
+      this.#follower.aware = opted.aware;
+    }
     const request = this.#pending.add(message, this.#options.newId, wire);
     const early = this.#phase.name === 'greeting' && this.#initializeParams === undefined;
     if (this.#phase.name === 'live' || early) this.#send(request);
@@ -246,23 +259,6 @@ export class ResumableLink {
     }
   }
 
-  /** The local side's `initialize` with our opt-in, or its own when it has one. */
-  #optIn(message: RequestMessage): string {
-    const params = message.params ? message.wire.slice(message.params.valueStart, message.params.valueEnd) : '{}';
-    const capabilities = valueAt(params, ['clientCapabilities']) ?? '{}';
-    const value: unknown = parseWire(capabilities);
-    const meta = isObject(value) ? value['_meta'] : undefined;
-    this.#aware = isObject(meta) && isObject(meta['sidecar']);
-    const own = this.#aware ? sidecarOf(value) : {};
-    const { clientId, name } = this.#options;
-    const opted = withSidecar(capabilities, {
-      version: own['version'] ?? 1,
-      clientId: own['clientId'] ?? clientId,
-      ...(own['name'] === undefined && name !== undefined ? { name } : {}),
-    });
-    return withParams(message.wire, withMembers(params, { clientCapabilities: opted }));
-  }
-
   #remoteResponse(message: ResponseMessage, now: number): void {
     const own = this.#own.get(message.id);
     if (own) {
@@ -276,82 +272,21 @@ export class ResumableLink {
     }
     const request = this.#pending.take(message.id);
     if (!request) return;
-    this.#note(request, message);
+    this.#follower.answered(request, message);
     this.#sink.local(message.wire);
     if (request.method === 'initialize' && message.result) this.#initialised(request, now);
   }
 
-  /** What an answer tells about sessions. */
-  #note(request: PendingRequest, message: ResponseMessage): void {
-    const result = message.value['result'];
-    if (!message.result || !isObject(result)) return;
-    const { method } = request;
-    const params = valueAt(request.wire, ['params']) ?? '{}';
-    const made = method === 'session/new' || method === 'session/fork';
-    const sessionId = made ? result['sessionId'] : request.sessionId;
-    if (typeof sessionId !== 'string') return;
-    const { eventId } = sidecarOf(result);
-    if (made || isAttach(method)) {
-      const session = this.#sessions.open(sessionId, params);
-      session.replaying = false;
-      if (typeof eventId === 'string') advance(session, eventId);
-      // Answered from memory, the new session may not be attached to this connection.
-      if (made && request.again) this.#resumer.begin(session);
-    } else if (method === 'session/close' || method === 'session/delete' || method === 'session/detach') {
-      this.#sessions.close(sessionId);
-      this.#agentRequests.withdrawSession(sessionId);
-    } else if (method === 'session/prompt' && typeof eventId === 'string') {
-      const session = this.#sessions.get(sessionId) ?? this.#sessions.open(sessionId, attachParams(sessionId));
-      advance(session, eventId);
-    }
-  }
-
   #remoteNotification(message: NotificationMessage): void {
-    const params = paramsOf(message);
     const { method } = message;
-    if (method === 'session/update') this.#update(message);
+    if (method === 'session/update') this.#follower.update(message);
     else if (method === '$/cancel_request') {
       const requestId = valueAt(message.wire, ['params', 'requestId']);
       if (requestId !== undefined) {
         this.#agentRequests.withdrawnByRemote(requestId, this.#phase.name !== 'live');
       }
-    } else if (method.startsWith('_sidecar/')) this.#extension(message, params['sessionId']);
+    } else if (method.startsWith('_sidecar/')) this.#follower.extension(message);
     else this.#sink.local(message.wire);
-  }
-
-  #update(message: NotificationMessage): void {
-    const params = paramsOf(message);
-    const session = this.#sessions.ofUpdate(params);
-    if (session?.skipping) return;
-    const eventId = eventIdOf(params);
-    if (session && eventId !== undefined) advance(session, eventId, params['update']);
-    const meta = params['_meta'];
-    const isReplay = isObject(meta) && meta['isReplay'] === true;
-    const mine = !isReplay && session?.replaying !== true && this.#pending.hasPrompt(sidecarOf(params)['promptId']);
-    // Our own prompt after a cut: it is on the screen of the local side already.
-    if (mine) return;
-    this.#sink.local(this.#aware ? message.wire : withoutSidecar(message.wire));
-  }
-
-  #extension(message: NotificationMessage, sessionId: unknown): void {
-    const params = paramsOf(message);
-    const session = this.#sessions.get(sessionId);
-    const attach = typeof sessionId === 'string' ? this.#pending.attachOf(sessionId) : undefined;
-    if (message.method === '_sidecar/replay') {
-      if (params['phase'] === 'begin' && attach) attach.replayBegan = true;
-      const tracked = attach && !session ? this.#sessions.open(attach.sessionId ?? '', attachWire(attach)) : session;
-      if (tracked) {
-        tracked.skipping = false;
-        tracked.replaying = params['phase'] === 'begin' && attach !== undefined;
-      }
-    } else if (session?.skipping) return;
-    else {
-      const { eventId, state } = params;
-      if (session && typeof eventId === 'string') advance(session, eventId);
-      const closed = state === 'resolved' || state === 'cancelled' || state === 'interrupted';
-      if (message.method === '_sidecar/approval' && closed) this.#agentRequests.approvalClosed(params['approvalId']);
-    }
-    if (this.#aware) this.#sink.local(message.wire);
   }
 
   #initialised(request: PendingRequest, now: number): void {
@@ -463,9 +398,4 @@ export class ResumableLink {
 
 function attachWire(request: PendingRequest): string {
   return valueAt(request.wire, ['params']) ?? '{}';
-}
-
-/** Of a session that the local side never attached by itself: a prompt did. */
-function attachParams(sessionId: string): string {
-  return stringifyWire({ sessionId, cwd: '/', mcpServers: [] });
 }

@@ -148,6 +148,14 @@ describe('a bad network', () => {
         'every approval was shown once',
       ).toEqual([]);
       expect(client.cards.size).toBe(answers.length * 2);
+      expect(
+        [...client.reads.values()].filter((times) => times !== 1),
+        'every file was read once',
+      ).toEqual([]);
+      expect(client.reads.size).toBe(answers.length * 2);
+      const own = client.updates.filter(({ params }) => at(params, 'update', 'sessionUpdate') === 'user_message_chunk');
+      expect(own, 'a client is not shown its own prompts').toEqual([]);
+      expect(JSON.stringify(recorded)).toContain('content of /');
     }
   });
 

@@ -1,7 +1,7 @@
 /**
  * The agent of the network tests, a program. A prompt's first text block is `{"label","chunks","everyMs","askEvery"}`: it
- * says `<label><i>;` for each i, runs a tool after every tenth chunk, and asks for permission before every `askEvery`th
- * tool. Each prompt that reaches it is written to the file that NETWORK_AGENT_RUNS names, one label a line.
+ * says `<label><i>;` for each i, runs a tool after every tenth chunk, asks for permission before every `askEvery`th
+ * tool, and reads a file of the client for the others. Each prompt that reaches it is written to the file that NETWORK_AGENT_RUNS names, one label a line.
  */
 import { appendFileSync } from 'node:fs';
 import { createInterface } from 'node:readline';
@@ -20,6 +20,7 @@ interface Incoming {
   readonly method?: string;
   readonly params?: { readonly sessionId?: string; readonly prompt?: readonly { readonly text?: string }[] };
   readonly result?: unknown;
+  readonly error?: unknown;
 }
 
 const TOOL_EVERY = 10;
@@ -35,14 +36,22 @@ function update(sessionId: string, body: object): void {
   send({ method: 'session/update', params: { sessionId, update: body } });
 }
 
-function ask(sessionId: string, toolCallId: string): Promise<unknown> {
+function request(method: string, params: object): Promise<unknown> {
   const id = `ask-${process.pid}-${++asked}`;
+  send({ id, method, params });
+  return new Promise((resolve) => waiting.set(id, resolve));
+}
+
+function ask(sessionId: string, toolCallId: string): Promise<unknown> {
   const options = [
     { optionId: 'yes', name: 'Yes', kind: 'allow_once' },
     { optionId: 'no', name: 'No', kind: 'reject_once' },
   ];
-  send({ id, method: 'session/request_permission', params: { sessionId, toolCall: { toolCallId }, options } });
-  return new Promise((resolve) => waiting.set(id, resolve));
+  return request('session/request_permission', { sessionId, toolCall: { toolCallId }, options });
+}
+
+function read(sessionId: string, name: string): Promise<unknown> {
+  return request('fs/read_text_file', { sessionId, path: `/${name}` });
 }
 
 async function run(id: unknown, sessionId: string, order: NetworkOrder): Promise<void> {
@@ -56,7 +65,8 @@ async function run(id: unknown, sessionId: string, order: NetworkOrder): Promise
       const tool = (i + 1) / TOOL_EVERY;
       const toolCallId = `${label}tool${tool}`;
       update(sessionId, { sessionUpdate: 'tool_call', toolCallId, title: toolCallId, status: 'pending' });
-      const answer = askEvery > 0 && tool % askEvery === 0 ? await ask(sessionId, toolCallId) : 'not asked';
+      const asks = askEvery > 0 && tool % askEvery === 0;
+      const answer = asks ? await ask(sessionId, toolCallId) : await read(sessionId, toolCallId);
       const rawOutput = { answer };
       update(sessionId, { sessionUpdate: 'tool_call_update', toolCallId, status: 'completed', rawOutput });
     }
@@ -66,10 +76,10 @@ async function run(id: unknown, sessionId: string, order: NetworkOrder): Promise
 }
 
 createInterface({ input: process.stdin }).on('line', (line) => {
-  const { id, method, params, result } = JSON.parse(line) as Incoming;
+  const { id, method, params, result, error } = JSON.parse(line) as Incoming;
   const sessionId = params?.sessionId ?? '';
   if (method === undefined) {
-    waiting.get(String(id))?.(result);
+    waiting.get(String(id))?.(result ?? error);
     waiting.delete(String(id));
   } else if (method === 'initialize') {
     const agentCapabilities = { loadSession: false, sessionCapabilities: { resume: {} } };

@@ -10,6 +10,8 @@ export interface NetworkClient {
   readonly name: string;
   /** How often each tool call's approval was shown. */
   readonly cards: Map<string, number>;
+  /** How often each file was read. */
+  readonly reads: Map<string, number>;
   /** `session/update`s that came, params. */
   readonly updates: { readonly params: Record<string, unknown> }[];
   newSession(): Promise<string>;
@@ -20,9 +22,8 @@ export interface NetworkClient {
 /** How long a person looks at a question. */
 type Think = () => Promise<void>;
 
-function count(cards: Map<string, number>, params: unknown): void {
-  const id = textAt(params, 'toolCall', 'toolCallId');
-  cards.set(id, (cards.get(id) ?? 0) + 1);
+function count(counts: Map<string, number>, id: string): void {
+  counts.set(id, (counts.get(id) ?? 0) + 1);
 }
 
 const YES = { outcome: { outcome: 'selected' as const, optionId: 'yes' } };
@@ -30,19 +31,26 @@ const YES = { outcome: { outcome: 'selected' as const, optionId: 'yes' } };
 export async function connectClient(scope: Scope, args: readonly string[], think: Think): Promise<NetworkClient> {
   const raw = RawClient.direct(scope, [process.execPath, SIDECAR_PROGRAM, ...args]);
   const cards = new Map<string, number>();
+  const reads = new Map<string, number>();
   const updates: { params: Record<string, unknown> }[] = [];
   raw.onReceived = ({ message }: { message: Message }) => {
     if (message.method === 'session/update' && message.params) updates.push({ params: message.params });
   };
   raw.handlers.set('session/request_permission', async (params) => {
-    count(cards, params);
+    count(cards, textAt(params, 'toolCall', 'toolCallId'));
     await think();
     return YES;
+  });
+  raw.handlers.set('fs/read_text_file', async ({ path }) => {
+    count(reads, String(path));
+    await think();
+    return { content: `content of ${String(path)}` };
   });
   await raw.initialize();
   return {
     name: args[0] ?? '',
     cards,
+    reads,
     updates,
     newSession: () => raw.newSession(),
     prompt: async (sessionId, text) => {
@@ -58,6 +66,7 @@ export async function connectClient(scope: Scope, args: readonly string[], think
 
 export async function streamClient(scope: Scope, url: string, think: Think): Promise<NetworkClient> {
   const cards = new Map<string, number>();
+  const reads = new Map<string, number>();
   const updates: { params: Record<string, unknown> }[] = [];
   const times = { heartbeatMs: 200, firstBackoffMs: 10, longestBackoffMs: 100 };
   const stream = resumableStream({ url, ...times });
@@ -66,17 +75,23 @@ export async function streamClient(scope: Scope, url: string, think: Think): Pro
       updates.push({ params: { ...params } });
     })
     .onRequest('session/request_permission', async ({ params }) => {
-      count(cards, params);
+      count(cards, textAt(params, 'toolCall', 'toolCallId'));
       await think();
       return YES;
+    })
+    .onRequest('fs/read_text_file', async ({ params: { path } }) => {
+      count(reads, path);
+      await think();
+      return { content: `content of ${path}` };
     })
     .connect(stream);
   scope.defer(() => stream.close());
   const { agent } = connection;
-  await agent.request('initialize', { protocolVersion: 1, clientCapabilities: {} });
+  await agent.request('initialize', { protocolVersion: 1, clientCapabilities: { fs: { readTextFile: true } } });
   return {
     name: 'resumableStream',
     cards,
+    reads,
     updates,
     newSession: async () => (await agent.request('session/new', { cwd: '/tmp', mcpServers: [] })).sessionId,
     prompt: async (sessionId, text) => {

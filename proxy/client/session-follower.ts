@@ -1,0 +1,102 @@
+/**
+ * What the sidecar says about sessions, on its way to the local side: the cursor of each moves with it, and what only
+ * clients are told that opted in, or what the local side has on its screen already, is kept back.
+ */
+import { type NotificationMessage, type ResponseMessage, isObject, paramsOf } from '../../protocol/json-rpc.ts';
+import { stringifyWire, valueAt } from '../../protocol/wire-text.ts';
+import type { AgentRequests } from './agent-requests.ts';
+import { type PendingRequest, type PendingRequests, isAttach } from './pending-requests.ts';
+import { type SessionBook, advance, eventIdOf } from './session-book.ts';
+import type { SessionResumer } from './session-resumer.ts';
+import { sidecarOf, withoutSidecar } from './sidecar-member.ts';
+
+export interface FollowerDeps {
+  readonly pending: PendingRequests;
+  readonly sessions: SessionBook;
+  readonly agentRequests: AgentRequests;
+  readonly resumer: SessionResumer;
+  readonly local: (wire: string) => void;
+}
+
+export class SessionFollower {
+  /** The local side opted in itself and gets everything. */
+  aware = false;
+  readonly #deps: FollowerDeps;
+
+  constructor(deps: FollowerDeps) {
+    this.#deps = deps;
+  }
+
+  /** An answer of the sidecar: what it tells about sessions. */
+  answered(request: PendingRequest, message: ResponseMessage): void {
+    const result = message.value['result'];
+    if (!message.result || !isObject(result)) return;
+    const { method } = request;
+    const params = valueAt(request.wire, ['params']) ?? '{}';
+    const made = method === 'session/new' || method === 'session/fork';
+    const sessionId = made ? result['sessionId'] : request.sessionId;
+    if (typeof sessionId !== 'string') return;
+    const { eventId } = sidecarOf(result);
+    if (made || isAttach(method)) {
+      const session = this.#deps.sessions.open(sessionId, params);
+      session.replaying = false;
+      if (typeof eventId === 'string') advance(session, eventId);
+      // Answered from memory, the new session may not be attached to this connection.
+      if (made && request.again) this.#deps.resumer.begin(session);
+    } else if (method === 'session/close' || method === 'session/delete' || method === 'session/detach') {
+      this.#deps.sessions.close(sessionId);
+      this.#deps.agentRequests.withdrawSession(sessionId);
+    } else if (method === 'session/prompt' && typeof eventId === 'string') {
+      const session =
+        this.#deps.sessions.get(sessionId) ?? this.#deps.sessions.open(sessionId, attachParams(sessionId));
+      advance(session, eventId);
+    }
+  }
+
+  /** A `session/update`: moves the cursor, and is handed on unless the local side has it already. */
+  update(message: NotificationMessage): void {
+    const params = paramsOf(message);
+    const session = this.#deps.sessions.ofUpdate(params);
+    if (session?.skipping) return;
+    const eventId = eventIdOf(params);
+    if (session && eventId !== undefined) advance(session, eventId, params['update']);
+    const meta = params['_meta'];
+    const isReplay = isObject(meta) && meta['isReplay'] === true;
+    const mine =
+      !isReplay && session?.replaying !== true && this.#deps.pending.hasPrompt(sidecarOf(params)['promptId']);
+    // Our own prompt after a cut: it is on the screen of the local side already.
+    if (mine) return;
+    this.#deps.local(this.aware ? message.wire : withoutSidecar(message.wire));
+  }
+
+  extension(message: NotificationMessage): void {
+    const params = paramsOf(message);
+    const { sessionId } = params;
+    const session = this.#deps.sessions.get(sessionId);
+    const attach = typeof sessionId === 'string' ? this.#deps.pending.attachOf(sessionId) : undefined;
+    if (message.method === '_sidecar/replay') {
+      if (params['phase'] === 'begin' && attach) attach.replayBegan = true;
+      const tracked =
+        attach && !session
+          ? this.#deps.sessions.open(attach.sessionId ?? '', valueAt(attach.wire, ['params']) ?? '{}')
+          : session;
+      if (tracked) {
+        tracked.skipping = false;
+        tracked.replaying = params['phase'] === 'begin' && attach !== undefined;
+      }
+    } else if (session?.skipping) return;
+    else {
+      const { eventId, state } = params;
+      if (session && typeof eventId === 'string') advance(session, eventId);
+      const closed = state === 'resolved' || state === 'cancelled' || state === 'interrupted';
+      if (message.method === '_sidecar/approval' && closed)
+        this.#deps.agentRequests.approvalClosed(params['approvalId']);
+    }
+    if (this.aware) this.#deps.local(message.wire);
+  }
+}
+
+/** Of a session that the local side never attached by itself: a prompt did. */
+function attachParams(sessionId: string): string {
+  return stringifyWire({ sessionId, cwd: '/', mcpServers: [] });
+}
