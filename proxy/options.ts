@@ -22,8 +22,28 @@ import {
 
 export type { ListenAddress } from './option-values.ts';
 
+/** Those that only need to know which store. */
+export const STORE_COMMANDS = [
+  'sessions',
+  'show',
+  'events',
+  'history',
+  'approvals',
+  'tail',
+  'export',
+  'import',
+  'fork',
+  'delete',
+  'prune',
+  'verify',
+  'repair',
+  'backup',
+  'status',
+  'stop',
+] as const;
+export type StoreCommand = (typeof STORE_COMMANDS)[number];
 /** Commands that read the configuration. */
-export type ConfiguredCommand = 'serve' | 'run' | 'sessions' | 'show' | 'events' | 'approvals';
+export type ConfiguredCommand = 'serve' | 'run' | StoreCommand;
 
 export const BUSY_POLICIES = ['queue', 'reject'] as const;
 export const RESTORE_WAYS = ['resume', 'load', 'prime'] as const;
@@ -102,7 +122,7 @@ type Basics = Pick<OptionSpec, 'name' | 'help'> & { readonly default?: string; r
 const SERVE: readonly ConfiguredCommand[] = ['serve'];
 /** Commands that run an agent. */
 const AGENT: readonly ConfiguredCommand[] = ['serve', 'run'];
-const ALL: readonly ConfiguredCommand[] = ['serve', 'run', 'sessions', 'show', 'events', 'approvals'];
+const ALL: readonly ConfiguredCommand[] = ['serve', 'run', ...STORE_COMMANDS];
 /** Node's timers hold 31 bits of milliseconds; a longer one would fire at once. */
 const TIMER_MAX = '24d';
 

@@ -13,7 +13,7 @@ import { SessionTitles } from '../storage/session-title.ts';
 import { ColdViews } from './session/cold-view.ts';
 import { openLmdbEventLog } from '../storage/lmdb-event-log.ts';
 import { StoreOpenError } from '../storage/store-error.ts';
-import type { EventLog } from '../storage/event-log.ts';
+import type { LmdbStore } from '../storage/lmdb-event-log.ts';
 import { AgentEvents } from './agent/agent-events.ts';
 import { AgentHost } from './agent/agent-host.ts';
 import { bindSession } from './agent/binding.ts';
@@ -22,6 +22,8 @@ import { UNCOMMITTED_BYTES, boundHit } from './bounds.ts';
 import { CommandError, exitCode } from './cli/exit-code.ts';
 import type { Config } from './config.ts';
 import { RequestMemory } from './client-methods/request-memory.ts';
+import type { ControlServer } from './control/control-server.ts';
+import { serveControlSocket } from './control/server-part.ts';
 import type { House } from './house.ts';
 import { type Logger, createLogger } from './log.ts';
 import { Metrics } from './metrics.ts';
@@ -48,7 +50,7 @@ export async function runServe(
   const logger = createLogger(config.logLevel, { redact: config.redact });
   const door = new Door(config, logger);
   const trace = await openTrace(config, logger);
-  let log: EventLog;
+  let log: LmdbStore;
   try {
     log = await openLmdbEventLog(config.storeDir);
   } catch (error) {
@@ -87,7 +89,7 @@ function storeFailure(error: unknown): number {
 class Server {
   readonly #config: Config;
   readonly #logger: Logger;
-  readonly #log: EventLog;
+  readonly #log: LmdbStore;
   readonly #house: House;
   readonly #agentHost: AgentHost;
   readonly #registry: Registry;
@@ -101,12 +103,13 @@ class Server {
   #paused = false;
   #finish: (code: number) => void = () => undefined;
   #leaveDuties: () => void = () => undefined;
+  #control: ControlServer | undefined;
 
   constructor(
     config: Config,
     agent: { command: string; args: string[] },
     logger: Logger,
-    log: EventLog,
+    log: LmdbStore,
     { door, trace }: ServerParts,
   ) {
     this.#config = config;
@@ -207,6 +210,13 @@ class Server {
     this.#leaveDuties = (await duties?.(this.#house, () => void this.#drain())) ?? this.#leaveDuties;
     process.on('SIGHUP', () => this.#door.reload(this.#house.connections));
     const endpoints = this.#listeners.map(({ endpoint }) => endpoint);
+    this.#control = await serveControlSocket({
+      house: this.#house,
+      log: this.#log,
+      commit: this.#commit,
+      endpoints,
+      stop: () => void this.#drain(),
+    });
     const ready = { event: 'ready', endpoints, store: this.#config.storeDir, pid: process.pid };
     process.stdout.write(`${JSON.stringify(ready)}\n`);
     return finished;
@@ -278,7 +288,9 @@ class Server {
     await Promise.race([this.#commit.idle(), delay(AGENT_GRACE_MS)]);
     for (const connection of this.#house.connections) connection.transport.close(1012, 'restarting');
     await delay(50);
+    await this.#control?.close();
     this.#registry.close();
+    this.#house.history.close();
     await this.#log.close();
     this.#finish(exitCode('ok'));
   }

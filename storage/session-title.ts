@@ -52,7 +52,7 @@ export class SessionTitles {
 /** One line, cut at a character; undefined when nothing is left. */
 function cut(text: string): string | undefined {
   const line = text.replace(/\s+/g, ' ').trim();
-  const characters = [...line.slice(0, 2 * TITLE_CHARACTERS)];
+  const characters = Array.from(line.slice(0, 2 * TITLE_CHARACTERS));
   if (characters.length <= TITLE_CHARACTERS) return line === '' ? undefined : line;
   return `${characters
     .slice(0, TITLE_CHARACTERS - 3)

@@ -2,6 +2,7 @@
 import { decodeWire, parseWire } from '../../protocol/wire-text.ts';
 import type { StoredEvent } from '../../storage/event-codec.ts';
 import { eventJson } from '../event-json.ts';
+import { coldTail } from './cold-tail.ts';
 import { flushed, printText, printWire, readEvents, requireSession, withStore } from './read-store.ts';
 
 const SUMMARY_CHARACTERS = 100;
@@ -29,18 +30,23 @@ function summary(event: StoredEvent): string {
   return words.length > SUMMARY_CHARACTERS ? `${words.slice(0, SUMMARY_CHARACTERS)}...` : words;
 }
 
+/** One event on a line, for programs or for people; `*` marks those that the sidecar made. */
+export function printEvent(logId: string, event: StoredEvent, json: boolean): void {
+  if (json) {
+    printWire(eventJson(logId, event));
+    return;
+  }
+  const time = new Date(event.time).toISOString();
+  const mark = event.synthetic ? '*' : ' ';
+  printText(`${String(event.seq).padStart(6)} ${time} ${mark}${event.type.padEnd(20)} ${summary(event)}`);
+}
+
+/** The log's events, then, of a session that nobody uses, those that its repair would add. */
 export async function printEvents(storeDir: string, sessionId: string, json: boolean): Promise<void> {
   await withStore(storeDir, async (log) => {
     const row = requireSession(log, sessionId);
-    await readEvents(log, row, (event) => {
-      if (json) {
-        printWire(eventJson(row.logId, event));
-        return;
-      }
-      const time = new Date(event.time).toISOString();
-      const mark = event.synthetic ? '*' : ' ';
-      printText(`${String(event.seq).padStart(6)} ${time} ${mark}${event.type.padEnd(20)} ${summary(event)}`);
-    });
+    await readEvents(log, row, (event) => printEvent(row.logId, event, json));
+    for (const event of await coldTail(storeDir, log, row)) printEvent(row.logId, event, json);
     await flushed();
   });
 }

@@ -6,6 +6,7 @@ import { Command, CommanderError } from 'commander';
 import { VERSION } from '../version.ts';
 import { addTableOptions, configOf, sourcesOf } from './command-options.ts';
 import { CommandError, EXIT_CODES, exitCode } from './exit-code.ts';
+import { storeCommands } from './store-commands.ts';
 
 const ABOUT =
   'A session proxy for the Agent Client Protocol (ACP). It runs your ACP agent, lets any number of ACP clients connect to ' +
@@ -86,6 +87,20 @@ function connectCommand(finish: (code: number) => void): Command {
   return connect;
 }
 
+function replayTraceCommand(): Command {
+  const replay = newCommand('replay-trace')
+    .description('play the agent of a trace again, as an agent on stdio; at a terminal, print the trace')
+    .argument('<FILE>', 'what `acp-sidecar serve --trace FILE` wrote')
+    .option('--print', 'print the trace also when it does not go to a terminal')
+    .option('--life <N>', 'which process of the agent to play, when it was started more than once', '1')
+    .option('--real-time', 'keep the pauses of the recording')
+    .action(async (file: string) => {
+      const { replayTrace } = await import('./replay-trace.ts');
+      await replayTrace(file, replay.opts());
+    });
+  return replay;
+}
+
 /** A command that only reads the store, also beside a running server. */
 function readCommand(name: 'sessions' | 'show' | 'events' | 'approvals', about: string, jsonAbout: string): Command {
   const command = newCommand(name).description(about).option('--json', jsonAbout);
@@ -104,7 +119,7 @@ function readCommand(name: 'sessions' | 'show' | 'events' | 'approvals', about: 
 }
 
 function program(finish: (code: number) => void): Command {
-  return newCommand('acp-sidecar')
+  const made = newCommand('acp-sidecar')
     .description(ABOUT)
     .version(VERSION, '--version', 'print the version')
     .enablePositionalOptions()
@@ -116,7 +131,10 @@ function program(finish: (code: number) => void): Command {
     .addCommand(readCommand('show', 'tell what a session is and where it stands', 'print one object'))
     .addCommand(readCommand('events', 'print the events of a session', 'print one object a line'))
     .addCommand(readCommand('approvals', 'list what agents wait for, in one session or all', 'print one array'))
+    .addCommand(replayTraceCommand())
     .addHelpText('after', EXIT_HELP);
+  for (const command of storeCommands(newCommand, finish)) made.addCommand(command);
+  return made;
 }
 
 function report(error: unknown): number {

@@ -1,0 +1,42 @@
+/** `acp-sidecar export ID`: a session as one file of JSON lines. Also beside a running server. */
+import { once } from 'node:events';
+import { createWriteStream } from 'node:fs';
+import { rename, rm } from 'node:fs/promises';
+import { exportSession } from '../../storage/export.ts';
+import { CommandError } from './exit-code.ts';
+import { requireSession, withStore } from './read-store.ts';
+
+export async function exportToFile(storeDir: string, sessionId: string, file: string | undefined): Promise<void> {
+  await withStore(storeDir, async (log) => {
+    const row = requireSession(log, sessionId);
+    const toStdout = file === undefined || file === '-';
+    // A file that is there is replaced only by a whole one.
+    const unfinished = `${file}.${process.pid}.unfinished`;
+    const out: NodeJS.WritableStream = toStdout ? process.stdout : createWriteStream(unfinished, { mode: 0o600 });
+    const failed = new Promise<never>((_resolve, reject) => {
+      if (!toStdout) out.on('error', reject);
+    });
+    failed.catch(() => undefined);
+    try {
+      const outcome = await exportSession(log, row, Date.now(), async (wire) => {
+        if (!out.write(wire, 'latin1')) await Promise.race([once(out, 'drain'), failed]);
+      });
+      if (outcome.outcome === 'damaged') {
+        throw new CommandError(
+          'store_failed',
+          `session ${JSON.stringify(sessionId)}: event ${outcome.seq} cannot be read: ${outcome.detail}`,
+          'restore the store from a backup',
+        );
+      }
+      if (toStdout) await new Promise<void>((resolve) => process.stdout.write('', () => resolve()));
+      else {
+        await Promise.race([new Promise<void>((resolve) => out.end(resolve)), failed]);
+        await rename(unfinished, file);
+      }
+    } catch (error) {
+      if (!toStdout) await rm(unfinished, { force: true });
+      if (error instanceof Error && 'code' in error) throw new CommandError('failure', error.message);
+      throw error;
+    }
+  });
+}

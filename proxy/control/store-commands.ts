@@ -1,0 +1,166 @@
+/**
+ * The commands that write to a store, the same in a running server and in a process that has the store for itself. The
+ * server is asked for its sessions first: what is open is changed through its own order.
+ */
+import { backupStore } from '../../storage/backup.ts';
+import { BulkSource } from '../../storage/bulk-source.ts';
+import { encodeRecord } from '../../storage/event-codec.ts';
+import type { CommitOutcome, SessionRow } from '../../storage/event-log.ts';
+import { importSession } from '../../storage/export.ts';
+import type { GroupCommit } from '../../storage/group-commit.ts';
+import type { HistoryCache } from '../../storage/history-cache.ts';
+import type { LmdbStore } from '../../storage/lmdb-event-log.ts';
+import { REPAIR_REASON, repairedView } from '../../storage/repair.ts';
+import { neededSegments, removeEvents, unneeded } from '../../storage/retention.ts';
+import { CommandError } from '../cli/exit-code.ts';
+import { eventJson } from '../event-json.ts';
+import { foldLog } from '../session/open-session.ts';
+import type { Session } from '../session/session.ts';
+import type { ControlRequest, Print } from './control-protocol.ts';
+
+/** A running server, as the commands see it. */
+export interface ServerPart {
+  /** The session, opened if need be; undefined when its log cannot be read. */
+  open(sessionId: string): Session | undefined;
+  /** The session when it is open already. */
+  opened(sessionId: string): Session | undefined;
+  /** Resolves to what went wrong, if anything. */
+  remove(session: Session): Promise<string | undefined>;
+  status(): Record<string, unknown>;
+  stop(): void;
+}
+
+export interface StoreHost {
+  readonly log: LmdbStore;
+  readonly commit: GroupCommit;
+  readonly history: HistoryCache;
+  readonly now: () => number;
+  readonly server?: ServerPart;
+}
+
+export async function runStoreCommand(host: StoreHost, request: ControlRequest, print: Print): Promise<void> {
+  switch (request.command) {
+    case 'status':
+      print(JSON.stringify(host.server?.status() ?? {}));
+      return;
+    case 'stop':
+      host.server?.stop();
+      return;
+    case 'opened':
+      print(JSON.stringify(host.server?.opened(request.sessionId) !== undefined));
+      return;
+    case 'import':
+      return importCommand(host, request.file, request.sessionId, print);
+    case 'delete':
+      return deleteCommand(host, request.sessionId, print);
+    case 'repair':
+      return repairCommand(host, request.sessionId, request.json, print);
+    case 'backup': {
+      const outcome = await backupStore(host.log, request.dir);
+      if (outcome.outcome === 'refused') throw new CommandError('failure', outcome.message, 'name a new directory');
+      print(request.dir);
+      return;
+    }
+    default:
+      throw new CommandError(
+        'failure',
+        `the server does not know ${JSON.stringify(request)}`,
+        'it is of another version',
+      );
+  }
+}
+
+/** @throws CommandError */
+function rowOf(host: StoreHost, sessionId: string): SessionRow {
+  const row = host.log.row(sessionId);
+  if (row && !row.tombstone) return row;
+  const what = row ? 'was deleted' : 'is not in this store';
+  throw new CommandError(
+    'failure',
+    `session ${JSON.stringify(sessionId)} ${what}`,
+    '`acp-sidecar sessions` lists them',
+  );
+}
+
+/** @throws CommandError when it was not committed */
+function requireCommitted(outcome: CommitOutcome): void {
+  if (outcome.outcome === 'committed') return;
+  const full = outcome.outcome === 'not_committed';
+  const hint = full ? 'free space on its disk and try again' : 'the store must be opened anew';
+  throw new CommandError(full ? 'failure' : 'store_failed', `not written: ${outcome.message}`, hint);
+}
+
+async function importCommand(
+  host: StoreHost,
+  file: string,
+  sessionId: string | undefined,
+  print: Print,
+): Promise<void> {
+  const { log, commit, now } = host;
+  let outcome: Awaited<ReturnType<typeof importSession>>;
+  try {
+    outcome = await importSession({ log, commit, file, sessionId, now: now() });
+  } catch (error) {
+    if (error instanceof Error && 'code' in error) throw new CommandError('failure', error.message);
+    throw error;
+  }
+  if (outcome.outcome === 'not_committed') {
+    throw new CommandError('failure', `not written: ${outcome.message}`, 'free space on its disk and try again');
+  }
+  if (outcome.outcome === 'refused') {
+    if (outcome.why === 'exists') throw new CommandError('failure', outcome.message, 'give it another id with --as ID');
+    throw new CommandError(outcome.why === 'newer' ? 'store_failed' : 'failure', `${file}: ${outcome.message}`);
+  }
+  print(outcome.row.sessionId);
+}
+
+async function deleteCommand(host: StoreHost, sessionId: string, print: Print): Promise<void> {
+  const row = rowOf(host, sessionId);
+  const session = host.server?.open(sessionId);
+  if (host.server && session) {
+    session.turns.cancel();
+    const problem = await host.server.remove(session);
+    if (problem !== undefined) throw new CommandError('failure', `not written: ${problem}`);
+  } else {
+    const bulk = new BulkSource(host.commit, row.num, host.log.lastSeq(row.num));
+    requireCommitted(await bulk.run({ row: { ...row, tombstone: true } }));
+  }
+  host.history.forget(row.num);
+  await sweep(host, row.num);
+  print(sessionId);
+}
+
+/** Frees what a session no longer needs and no fork reads. */
+export async function sweep(host: Pick<StoreHost, 'log' | 'commit'>, num: number): Promise<void> {
+  const row = [...host.log.rows()].find((candidate) => candidate.num === num);
+  if (!row) return;
+  const removals = unneeded(host.log, row, neededSegments(host.log));
+  requireCommitted(await removeEvents(new BulkSource(host.commit, num, host.log.lastSeq(num)), removals));
+}
+
+async function repairCommand(host: StoreHost, sessionId: string, json: boolean, print: Print): Promise<void> {
+  const row = rowOf(host, sessionId);
+  if (host.server?.opened(sessionId)) {
+    if (!json) print(`session ${sessionId} is in use; there is nothing to repair`);
+    return;
+  }
+  const folded = foldLog(host.log, row);
+  if ('error' in folded) {
+    throw new CommandError('store_failed', folded.error.message, 'restore the store from a backup');
+  }
+  const events = repairedView(folded.state, folded.head, REPAIR_REASON, host.now());
+  const session = events.length > 0 ? host.server?.open(sessionId) : undefined;
+  if (session) await new Promise<void>((resolve) => session.whenRepaired(resolve));
+  else {
+    const records = events.map(({ seq: _seq, boot, kind, ...event }) => encodeRecord(event, { boot, kind }));
+    requireCommitted(await new BulkSource(host.commit, row.num, folded.head).run({ records }));
+  }
+  if (json) for (const event of events) print(Buffer.from(eventJson(row.logId, event), 'latin1').toString());
+  else print(events.length === 0 ? 'nothing to repair' : `${events.length} events added: ${summary(events)}`);
+}
+
+function summary(events: readonly { readonly type: string }[]): string {
+  const counts = new Map<string, number>();
+  for (const { type } of events) counts.set(type, (counts.get(type) ?? 0) + 1);
+  return [...counts].map(([type, count]) => `${count} ${type}`).join(', ');
+}

@@ -1,0 +1,60 @@
+/**
+ * What goes: the events of deleted sessions, and those that were pruned. Events that a fork still reads stay, also when
+ * the session that they were written for is gone.
+ */
+import type { BulkSource } from './bulk-source.ts';
+import type { CommitOutcome, EventLog, SessionRemoval, SessionRow } from './event-log.ts';
+import { type Segment, segmentsOf } from './lineage.ts';
+
+/** Keys removed in one commit: everybody else's commits wait for it. */
+const CHUNK_EVENTS = 256;
+
+/** What living sessions read, by the session number that it lies under. */
+export function neededSegments(log: EventLog): Map<number, Segment[]> {
+  const byNum = new Map<number, SessionRow>();
+  for (const row of log.rows()) byNum.set(row.num, row);
+  const needed = new Map<number, Segment[]>();
+  for (const row of byNum.values()) {
+    if (row.tombstone) continue;
+    for (const segment of segmentsOf((num) => byNum.get(num), row.num, row.low, log.lastSeq(row.num))) {
+      const list = needed.get(segment.num);
+      if (list) list.push(segment);
+      else needed.set(segment.num, [segment]);
+    }
+  }
+  return needed;
+}
+
+/** The events of a session's own that nobody reads any more, lowest first. */
+export function unneeded(
+  log: EventLog,
+  row: SessionRow,
+  needed: ReadonlyMap<number, readonly Segment[]>,
+): SessionRemoval[] {
+  const last = row.tombstone ? log.lastSeq(row.num) : row.low - 1;
+  const removals: SessionRemoval[] = [];
+  let from = (row.base?.seq ?? 0) + 1;
+  const kept = (needed.get(row.num) ?? []).toSorted((a, b) => a.from - b.from);
+  for (const segment of [...kept, { num: row.num, from: last + 1, to: last + 1 }]) {
+    const to = Math.min(last, segment.from - 1);
+    if (from <= to && isThere(log, row.num, to)) removals.push({ num: row.num, from, to });
+    from = Math.max(from, segment.to + 1);
+  }
+  return removals;
+}
+
+/** Removal goes upwards, so a range whose end is gone is gone. */
+function isThere(log: EventLog, num: number, seq: number): boolean {
+  return log.scan(num, seq, seq, () => true).outcome === 'end';
+}
+
+/** Removes events in small commits; ends at the first that fails. Taken up again where it was left. */
+export async function removeEvents(bulk: BulkSource, removals: readonly SessionRemoval[]): Promise<CommitOutcome> {
+  for (const { num, from, to } of removals) {
+    for (let at = from; at <= to; at += CHUNK_EVENTS) {
+      const outcome = await bulk.run({ removals: [{ num, from: at, to: Math.min(to, at + CHUNK_EVENTS - 1) }] });
+      if (outcome.outcome !== 'committed') return outcome;
+    }
+  }
+  return { outcome: 'committed' };
+}
