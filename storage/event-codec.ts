@@ -4,7 +4,8 @@
  *   0  u8   schema version
  *   1  u8   event type (protocol/event.ts)
  *   2  u8   flags: 1 required, 2 synthetic, 4 text (the payload has a text span), 8 envelope (a field of the
- *          agent's envelope is kept: meta, childSessionId, paramsRest, envelopeRest)
+ *          agent's envelope is kept: meta, childSessionId, paramsRest, envelopeRest), 16 varies (clients may be
+ *          shown it differently)
  *   3  u8   kind of update (protocol/v1/update-kinds.ts), 0 when it is none or unknown
  *   4  u48  time, milliseconds since 1970
  *  10  u32  length of the fields
@@ -33,6 +34,7 @@ const FLAG_REQUIRED = 1;
 const FLAG_SYNTHETIC = 2;
 const FLAG_TEXT = 4;
 const FLAG_ENVELOPE = 8;
+const FLAG_VARIES = 16;
 
 const TAGS = { turnId: 1, toolCallId: 2, meta: 3, childSessionId: 4, paramsRest: 5, envelopeRest: 6 } as const;
 type FieldName = keyof typeof TAGS;
@@ -58,6 +60,8 @@ export interface UnreadableRecord {
 export interface RecordExtras {
   readonly boot: string;
   readonly kind?: number;
+  /** Clients may be shown it differently, by what they can. */
+  readonly varies?: boolean;
   readonly text?: { readonly start: number; readonly end: number };
 }
 
@@ -103,7 +107,8 @@ export function writeHead(into: Buffer, event: Omit<EventFields, 'payload'>, ext
   into[2] =
     (event.required ? FLAG_REQUIRED : 0) |
     (event.synthetic ? FLAG_SYNTHETIC : 0) |
-    (envelope === undefined ? 0 : FLAG_ENVELOPE);
+    (envelope === undefined ? 0 : FLAG_ENVELOPE) |
+    (extras.varies ? FLAG_VARIES : 0);
   into[3] = extras.kind ?? 0;
   const high = Math.floor(event.time / 0x1_0000_0000);
   into[4] = high >>> 8;
@@ -169,6 +174,10 @@ export function updateKind(record: Buffer): number {
 /** True when the envelope around the update is more than sessionId and our own `_meta`. */
 export function hasEnvelope(record: Buffer): boolean {
   return ((record[2] as number) & FLAG_ENVELOPE) !== 0;
+}
+/** True when what is shown of the update depends on the client. */
+export function varies(record: Buffer): boolean {
+  return ((record[2] as number) & FLAG_VARIES) !== 0;
 }
 /** Start and end of the text span in the record; undefined when it is not a text event. */
 export function textSpan(record: Buffer): { start: number; end: number } | undefined {

@@ -11,24 +11,24 @@ import { replaceTerminals } from './terminals.ts';
 /** Whether a terminal runs at the client of this view. */
 export type OwnsTerminal = (view: View, terminalId: string) => boolean;
 
-const TERMINAL = Buffer.from('"terminal"');
-
 /** Whether the client is shown updates with this envelope at all. */
 export function isShown(view: View, kind: number, childSessionId: string | undefined): boolean {
   return !view.hidden.has(kind) && (childSessionId === undefined || view.children);
 }
 
-/** Whether `updateFor` may change an update, from its kind and its stored bytes. */
-export function mayDiffer(view: View, kind: number, update: Buffer | string): boolean {
-  if (kind === UPDATE_KINDS.config_option_update) return !view.booleanOptions;
+/** Whether `updateFor` may change an update for some client. Looked at once, when it is recorded. */
+export function varies(kind: number, update: string): boolean {
+  if (kind === UPDATE_KINDS.config_option_update) return true;
   if (kind !== UPDATE_KINDS.tool_call && kind !== UPDATE_KINDS.tool_call_update) return false;
-  return typeof update === 'string' ? update.includes('"terminal"') : update.includes(TERMINAL);
+  return update.includes('"terminal"');
 }
 
 /** The update as this client is shown it; everything that is not changed keeps its bytes. */
 export function updateFor(view: View, kind: number, update: string, owns: OwnsTerminal): string {
-  if (!mayDiffer(view, kind, update)) return update;
-  if (kind === UPDATE_KINDS.config_option_update) return withoutBooleanOptions(update);
+  if (!varies(kind, update)) return update;
+  if (kind === UPDATE_KINDS.config_option_update) {
+    return view.booleanOptions ? update : withoutBooleanOptions(update);
+  }
   const content = memberAt(update, ['content']);
   if (!content) return update;
   const text = update.slice(content.valueStart, content.valueEnd);

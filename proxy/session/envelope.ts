@@ -20,6 +20,11 @@ export function envelopeHead(sessionId: string): string {
   return `{"jsonrpc":"2.0","method":"session/update","params":{"sessionId":${stringifyWire(sessionId)},"update":`;
 }
 
+/** The end of the common case: nothing around the update but our cursor. */
+export function plainTail(eventId: string, isReplay: boolean): string {
+  return isReplay ? `,"_meta":{"eventId":"${eventId}","isReplay":true}}}` : `,"_meta":{"eventId":"${eventId}"}}}`;
+}
+
 /** Keys of `_meta` that are ours; what the agent put there moves to `_meta.sidecar.agent`. */
 const OUR_KEYS = ['eventId', 'isReplay', 'sidecar'];
 

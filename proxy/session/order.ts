@@ -18,6 +18,7 @@ import type { Position } from '../../protocol/event-id.ts';
 import { encodeRecord } from '../../storage/event-codec.ts';
 import type { CommitOutcome, SessionRow } from '../../storage/event-log.ts';
 import type { AppendSource } from '../../storage/group-commit.ts';
+import { varies } from './client-view.ts';
 import { RUN_BYTES, RUN_MS, releaseRecord, Run, type TextShape } from './run.ts';
 
 export interface AppendOptions {
@@ -135,7 +136,7 @@ export class Order implements AppendSource {
     const { kind = 0, settled, refused } = options;
     const record = encodeRecord(
       { ...event, time: event.time ?? this.#options.now() },
-      { boot: this.#options.boot, kind },
+      { boot: this.#options.boot, kind, varies: event.type === 'update' && varies(kind, event.payload) },
     );
     this.#push({ record, inside: [], behind: [], settled, refused });
   }

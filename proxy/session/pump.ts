@@ -16,14 +16,16 @@ import {
   textSpan,
   typeCode,
   updateKind,
+  varies,
 } from '../../storage/event-codec.ts';
 import type { EventLog } from '../../storage/event-log.ts';
 import type { Outbox } from '../transport/outbox.ts';
 import type { Attachment, View } from './attachment.ts';
-import { isShown, mayDiffer, updateFor } from './client-view.ts';
+import { isShown, updateFor } from './client-view.ts';
 import type { Order } from './order.ts';
-import { type Envelope, UPDATE_TYPE, renderEvent, renderUpdate } from './render.ts';
-import type { Run } from './run.ts';
+import { type Envelope, UPDATE_TYPE, aroundUpdate, renderEvent, renderUpdate } from './render.ts';
+import { hasEnvelopeFields, type Run } from './run.ts';
+import { plainTail } from './envelope.ts';
 
 /** What the pump reads of a session. */
 export interface PumpSource {
@@ -181,7 +183,7 @@ function emit(
     }
   }
   const whole = to === Number.POSITIVE_INFINITY;
-  if (from === 0 && whole && !hasEnvelope(record) && !view.sidecar && !mayDiffer(view, kind, record)) {
+  if (from === 0 && whole && !hasEnvelope(record) && !view.sidecar && !varies(record)) {
     writePlain(source.envelope, outbox, seq, record, isReplay);
   } else {
     const stored = decodeRecord(record, length, seq, false);
@@ -210,9 +212,7 @@ function emit(
 function writePlain(envelope: Envelope, outbox: PumpOutbox, seq: number, record: Buffer, isReplay: boolean): void {
   const start = payloadStart(record);
   const end = payloadEnd(record);
-  const tail = isReplay
-    ? `,"_meta":{"eventId":"${envelope.logId}-${seq}","isReplay":true}}}`
-    : `,"_meta":{"eventId":"${envelope.logId}-${seq}"}}}`;
+  const tail = plainTail(`${envelope.logId}-${seq}`, isReplay);
   outbox.begin(envelope.head.length + end - start + tail.length);
   outbox.text(envelope.head);
   outbox.copy(record, start, end);
@@ -255,24 +255,18 @@ function emitFront(source: PumpSource, attachment: Attachment, outbox: PumpOutbo
   if (isReplay && until.seq === order.head) to = Math.min(to, until.offset);
   if (isShown(attachment.view, shape.kind, shape.childSessionId)) {
     const eventId = chunkId(envelope.logId, seq, source.boot, to);
-    const { meta, childSessionId, paramsRest, envelopeRest } = shape;
-    const facts = { meta, childSessionId, paramsRest, envelopeRest, turnId: run.turnId, time: run.bornAt };
-    // The envelope around an empty update, cut where the update stands.
-    const around = renderUpdate(
-      envelope,
-      { ...facts, synthetic: false },
-      '\0',
-      eventId,
-      isReplay,
-      attachment.view.sidecar,
-    );
-    const cut = around.indexOf('\0');
-    outbox.begin(around.length - 1 + shape.prefix.length + to - from + shape.suffix.length);
-    outbox.text(around.slice(0, cut));
+    const { sidecar } = attachment.view;
+    const event = { ...shape, turnId: run.turnId, time: run.bornAt, synthetic: false };
+    const own = sidecar || hasEnvelopeFields(shape);
+    const [head, tail] = own
+      ? aroundUpdate(envelope, event, eventId, isReplay, sidecar)
+      : [envelope.head, plainTail(eventId, isReplay)];
+    outbox.begin(head.length + shape.prefix.length + to - from + shape.suffix.length + tail.length);
+    outbox.text(head);
     outbox.text(shape.prefix);
     outbox.copy(run.bytes, run.textStart + from, run.textStart + to);
     outbox.text(shape.suffix);
-    outbox.text(around.slice(cut + 1));
+    outbox.text(tail);
     outbox.end();
   }
   attachment.position = { seq: order.head, offset: to };

@@ -31,20 +31,38 @@ export function sidecarMembers(event: Pick<StoredEvent, 'turnId' | 'time' | 'syn
   return text;
 }
 
-/** An update around which the whole envelope has to be written. */
+type AroundUpdate = Pick<
+  StoredEvent,
+  'meta' | 'childSessionId' | 'paramsRest' | 'envelopeRest' | 'turnId' | 'time' | 'synthetic'
+>;
+
+/** What stands before and behind an update. */
+export function aroundUpdate(
+  envelope: Envelope,
+  event: AroundUpdate,
+  eventId: string,
+  isReplay: boolean,
+  sidecar: boolean,
+  transient = false,
+): [head: string, tail: string] {
+  const head = event.childSessionId === undefined ? envelope.head : envelopeHead(decodeWire(event.childSessionId));
+  const { meta, paramsRest, envelopeRest } = event;
+  const members = sidecar ? sidecarMembers(event) + (transient ? ',"transient":true' : '') : '';
+  return [head, envelopeTail({ eventId, isReplay, sidecar: members, meta, paramsRest, envelopeRest })];
+}
+
+/** An update in its whole envelope. */
 export function renderUpdate(
   envelope: Envelope,
-  event: Pick<StoredEvent, 'meta' | 'childSessionId' | 'paramsRest' | 'envelopeRest' | 'turnId' | 'time' | 'synthetic'>,
+  event: AroundUpdate,
   update: string,
   eventId: string,
   isReplay: boolean,
   sidecar: boolean,
   transient = false,
 ): string {
-  const head = event.childSessionId === undefined ? envelope.head : envelopeHead(decodeWire(event.childSessionId));
-  const { meta, paramsRest, envelopeRest } = event;
-  const members = sidecar ? sidecarMembers(event) + (transient ? ',"transient":true' : '') : '';
-  return head + update + envelopeTail({ eventId, isReplay, sidecar: members, meta, paramsRest, envelopeRest });
+  const [head, tail] = aroundUpdate(envelope, event, eventId, isReplay, sidecar, transient);
+  return head + update + tail;
 }
 
 export interface Rendered {

@@ -19,6 +19,11 @@ export interface TextShape {
   readonly envelopeRest?: string | undefined;
 }
 
+/** True when the chunks stand in more of an envelope than sessionId and update. */
+export function hasEnvelopeFields(shape: TextShape): boolean {
+  return (shape.meta ?? shape.childSessionId ?? shape.paramsRest ?? shape.envelopeRest) !== undefined;
+}
+
 /** A run is cut after it has passed this length or this age, and only between chunks. */
 export const RUN_BYTES = 64 * 1024;
 export const RUN_MS = 5000;
