@@ -13,7 +13,8 @@
 export type Phase =
   | { readonly name: 'connecting'; readonly attempt: number; readonly at: number; readonly downSince: number }
   | { readonly name: 'waiting'; readonly attempt: number; readonly until: number; readonly downSince: number }
-  | ({ readonly name: 'greeting' | 'resuming' } & OpenPhase)
+  | ({ readonly name: 'greeting' } & OpenPhase)
+  | ({ readonly name: 'resuming' } & OpenPhase)
   | ({ readonly name: 'live' } & OpenPhase)
   | { readonly name: 'ended'; readonly reason: string };
 

@@ -131,7 +131,8 @@ export class ResumableLink {
 
   /** So much waits that the local side should not be read. */
   get congested(): boolean {
-    return this.#backlogBytes > BACKLOG_BYTES;
+    const unsent = this.#phase.name === 'live' ? 0 : this.#pending.bytes;
+    return this.#backlogBytes + unsent > BACKLOG_BYTES;
   }
 
   /** Requests of the local side that are not answered. */
