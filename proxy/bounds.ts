@@ -58,7 +58,7 @@ export const BOUNDS = {
     policy: 'further ones are refused',
   },
   sessions: {
-    limit: '1024 sessions in memory',
+    limit: '--max-open-sessions in memory',
     policy: 'those that nobody uses are closed, the longest unused first, and opened again from the log on demand',
   },
   connections: {
@@ -98,7 +98,6 @@ export const MAX_AGENT_REQUESTS = 256;
 export const MAX_QUEUED_PROMPTS = 64;
 export const MAX_EARLY_BYTES = 16 * 1024 * 1024;
 export const MAX_ATTACHMENTS = 1024;
-export const MAX_OPEN_SESSIONS = 1024;
 export const MAX_HANDSHAKES = 256;
 export const HANDSHAKE_MS = 10_000;
 export const ADDRESS_BURST = 50;

@@ -65,6 +65,7 @@ export interface Config {
   /** Origins as browsers send them: scheme, host, port. */
   readonly allowOrigins: readonly string[];
   readonly maxConnections: number;
+  readonly maxOpenSessions: number;
   readonly onBusy: BusyPolicy;
   /** Undefined: approvals wait for ever. */
   readonly approvalTimeoutMs: number | undefined;
@@ -223,6 +224,16 @@ export const OPTIONS: { readonly [K in keyof Config]-?: OptionSpec<Config[K]> } 
     arg: 'N',
     default: '4096',
     help: 'most clients connected at once; further ones are refused',
+    commands: SERVE,
+    parse: (texts) => parseCount(last(texts), 1),
+    unset: impossible,
+  },
+  maxOpenSessions: {
+    name: 'max-open-sessions',
+    kind: 'count',
+    arg: 'N',
+    default: '1024',
+    help: 'sessions kept in memory; beyond it those that nobody uses are opened from the log when they are needed',
     commands: SERVE,
     parse: (texts) => parseCount(last(texts), 1),
     unset: impossible,

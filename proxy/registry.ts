@@ -10,6 +10,7 @@ import type { RpcError } from '../protocol/error.ts';
 import { stringifyWire } from '../protocol/wire-text.ts';
 import type { SessionRow } from '../storage/event-log.ts';
 import { MAX_EARLY_BYTES, boundHit } from './bounds.ts';
+import { IdleSessions, canSleep } from './idle-sessions.ts';
 import { recordBound } from './agent/binding.ts';
 import { foldLog } from './session/open-session.ts';
 import type { AcceptedText, IncomingUpdate } from './session/intake.ts';
@@ -36,6 +37,9 @@ export class Registry {
   readonly #host: SessionHost;
   readonly #sessions = new Map<string, Session>();
   readonly #byAgentId = new Map<string, Session>();
+  readonly #idle = new IdleSessions();
+  readonly #usedAt = new WeakMap<Session, number>();
+  readonly #maxOpen: number;
   readonly #children = new Map<string, Session>();
   /** Ids of this agent life that no session lives in any more. */
   readonly #retired = new Set<string>();
@@ -44,8 +48,9 @@ export class Registry {
   #earlyBytes = 0;
   #creating = 0;
 
-  constructor(host: SessionHost) {
+  constructor(host: SessionHost, maxOpen: number) {
     this.#host = host;
+    this.#maxOpen = maxOpen;
   }
 
   /** Sessions that are open now. */
@@ -56,24 +61,65 @@ export class Registry {
   /** An open session, or one opened from the log; undefined when there is none of this id. */
   get(sessionId: string): Opened {
     const session = this.#sessions.get(sessionId);
-    if (session) return session.damage ? { error: session.damage } : { session };
+    if (session) {
+      this.#used(session);
+      return session.damage ? { error: session.damage } : { session };
+    }
     const row = this.#host.log.row(sessionId);
     if (!row || row.tombstone) return undefined;
     const folded = foldLog(this.#host.log, row);
     if ('error' in folded) return folded;
     const opened = new Session(this.#host, row, folded.state, folded.head);
-    this.#sessions.set(sessionId, opened);
+    this.#used(opened);
+    const asleep = this.#idle.wake(sessionId);
+    if (asleep?.agentSessionId !== undefined) {
+      opened.agentSessionId = asleep.agentSessionId;
+      opened.notApplied = asleep.notApplied;
+      this.route(asleep.agentSessionId, opened);
+    }
     opened.repair();
+    this.#makeRoom();
     return { session: opened };
   }
 
   byAgentId(agentSessionId: string): Session | undefined {
-    return this.#byAgentId.get(agentSessionId) ?? this.#children.get(agentSessionId);
+    return this.#bound(agentSessionId) ?? this.#children.get(agentSessionId);
+  }
+
+  /** The session that lives under this id in the agent; one that sleeps is opened. */
+  #bound(agentSessionId: string): Session | undefined {
+    const session = this.#byAgentId.get(agentSessionId);
+    if (session) return session;
+    const sleeping = this.#idle.sessionIdOf(agentSessionId);
+    const opened = sleeping === undefined ? undefined : this.get(sleeping);
+    return opened && 'session' in opened ? opened.session : undefined;
+  }
+
+  /** Keeps `#sessions` in the order of use, the longest unused first. */
+  #used(session: Session): void {
+    this.#usedAt.set(session, this.#host.now());
+    this.#sessions.delete(session.sessionId);
+    this.#sessions.set(session.sessionId, session);
+  }
+
+  #makeRoom(): void {
+    const now = this.#host.now();
+    for (const session of this.#sessions.values()) {
+      if (this.#sessions.size <= this.#maxOpen) return;
+      if (!canSleep(session, this.#usedAt.get(session) ?? 0, now)) continue;
+      boundHit('sessions');
+      const { agentSessionId } = session;
+      this.#idle.add(session);
+      if (agentSessionId !== undefined) this.#byAgentId.delete(agentSessionId);
+      this.#sessions.delete(session.sessionId);
+      this.#host.asleep(session);
+      session.close();
+    }
   }
 
   /** The session that an agent's request belongs to: as for updates, a child's goes to its parent. */
   ownerOf(agentSessionId: string): Session | undefined {
-    return this.#byAgentId.get(agentSessionId) ?? this.#parentOf(agentSessionId);
+    return this.#bound(agentSessionId) ?? this.#parentOf(agentSessionId);
   }
 
   route(agentSessionId: string, session: Session): void {
@@ -118,7 +164,8 @@ export class Registry {
     };
     const session = new Session(this.#host, row, emptySessionState(), 0);
     session.agentSessionId = agentSessionId;
-    this.#sessions.set(row.sessionId, session);
+    this.#used(session);
+    this.#makeRoom();
     this.route(agentSessionId, session);
     const giveUp = (message: string): void => {
       this.#sessions.delete(row.sessionId);
@@ -168,7 +215,7 @@ export class Registry {
 
   /** Finds the session of an update and hands it over. */
   update(agentSessionId: string, incoming: IncomingUpdate): { session: Session; text: AcceptedText } | undefined {
-    const session = this.#byAgentId.get(agentSessionId);
+    const session = this.#bound(agentSessionId);
     if (session) {
       const text = session.intake.update(incoming);
       return text && { session, text };
@@ -198,6 +245,7 @@ export class Registry {
   /** The agent process is gone: no session lives in it any more. */
   agentExited(message: string, exit?: { readonly code: number | null; readonly signal: string | null }): void {
     this.#byAgentId.clear();
+    this.#idle.agentExited();
     this.#children.clear();
     this.#retired.clear();
     for (const session of this.#sessions.values()) session.agentExited(message, exit);

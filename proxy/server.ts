@@ -131,6 +131,10 @@ class Server {
       newId: randomUUID,
       backlog: this.#backlog,
       touched: (session) => this.#touched(session),
+      asleep: (session) => {
+        this.#dirty.delete(session);
+        this.#agentHost.link?.dropTemplates();
+      },
       bind: (session) => this.#bind(session),
       watch: new EventWatch(metrics, now),
       stalled: (session, message) => {
@@ -142,7 +146,7 @@ class Server {
         logger.error({ sessionId: session.sessionId, error: error.message }, 'log damaged');
       },
     };
-    this.#registry = new Registry(sessionHost);
+    this.#registry = new Registry(sessionHost, config.maxOpenSessions);
     const connections = new Set<House['connections'] extends Set<infer T> ? T : never>();
     const events = new AgentEvents({ registry: this.#registry, connections, logger, link: () => this.#agentHost.link });
     this.#agentHost = new AgentHost({

@@ -49,7 +49,9 @@ function tellAgent(connection: Connection, session: Session, what: 'close' | 'de
   const capabilities = isObject(value) && isObject(value['agentCapabilities']) ? value['agentCapabilities'] : {};
   const known = isObject(capabilities['sessionCapabilities']) ? capabilities['sessionCapabilities'] : {};
   if (!isObject(known[what])) return;
+  session.holds++;
   agentHost.link.request(`session/${what}`, stringifyWire({ sessionId: agentSessionId }), () => {
+    session.holds--;
     if (session.agentSessionId !== agentSessionId || session.turns.current) return;
     session.agentSessionId = undefined;
     registry.unroute(agentSessionId);

@@ -31,9 +31,12 @@ export function forward(
   agent: AgentPort,
   params: string,
   answered?: (answer: ResponseMessage) => void,
+  session?: Session,
 ): void {
+  if (session) session.holds++;
   const agentId = agent.request(message.method, params, (answer) => {
     connection.forwarded.delete(message.id);
+    if (session) session.holds--;
     if (answer.outcome === 'answered') answered?.(answer.message);
     respond(connection, message.id, answer);
   });
@@ -57,7 +60,7 @@ function answerFor(connection: Connection, message: ResponseMessage, id: string)
 /** A request of the client goes to the agent, bound to its session when it names one that we know. */
 export function passRequest(connection: Connection, message: RequestMessage): void {
   withAgent(connection, message, (agent, session) =>
-    forward(connection, message, agent, agentParams(message, session)),
+    forward(connection, message, agent, agentParams(message, session), undefined, session),
   );
 }
 

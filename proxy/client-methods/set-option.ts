@@ -2,7 +2,7 @@
  * `session/set_mode` and `session/set_config_option`: passed to the agent; what succeeded becomes an event, since the
  * agent need not echo it.
  */
-import { type RequestMessage, paramsOf } from '../../protocol/json-rpc.ts';
+import { type RequestMessage, type ResponseMessage, paramsOf } from '../../protocol/json-rpc.ts';
 import { UPDATE_KINDS } from '../../protocol/v1/update-kinds.ts';
 import { stringifyWire, valueAt } from '../../protocol/wire-text.ts';
 import type { Connection } from '../connection.ts';
@@ -15,11 +15,12 @@ export function setModeOrOption(connection: Connection, message: RequestMessage)
   if (!known) return;
   ensureAttached(connection, known);
   withAgent(connection, message, (agent, session) => {
-    forward(connection, message, agent, agentParams(message, session), (answer) => {
+    const answered = (answer: ResponseMessage): void => {
       if (!answer.result || !session) return;
       if (message.method === 'session/set_mode') recordMode(session, paramsOf(message)['modeId']);
       else recordOptions(session, answer.wire.slice(answer.result.valueStart, answer.result.valueEnd));
-    });
+    };
+    forward(connection, message, agent, agentParams(message, session), answered, session);
   });
 }
 

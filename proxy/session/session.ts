@@ -51,6 +51,8 @@ export interface SessionHost {
   /** Counts and logs what is recorded. */
   readonly watch: EventWatch;
   damaged(session: Session, error: RpcError): void;
+  /** The session leaves memory: nothing may lead to this object any more. */
+  asleep(session: Session): void;
 }
 
 /** Decides which updates are the agent's replay of what the log has (`agent/swallow.ts`). */
@@ -89,6 +91,8 @@ export class Session implements PumpSource {
   primer: string | undefined;
   /** What could not be set again when the session was bound the last time. */
   notApplied: readonly string[] = [];
+  /** Requests to the agent whose answer changes this session. */
+  holds = 0;
   /** A bind that is under way. */
   binding: Promise<BoundOutcome> | undefined;
   /** The log cannot be read: every use is refused with this. */

@@ -41,6 +41,11 @@ export class Terminals {
     this.#session = session;
   }
 
+  /** Terminals that are known, also released ones whose output is still shown. */
+  get size(): number {
+    return this.#terminals.size;
+  }
+
   /** The client of a live terminal. */
   ownerOf(terminalId: string): Client | undefined {
     const terminal = this.#terminals.get(terminalId);

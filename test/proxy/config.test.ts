@@ -54,6 +54,7 @@ describe('every option', () => {
     tlsCert: ['/c', '/c'],
     tlsKey: ['/k', '/k'],
     maxConnections: ['7', 7, 7],
+    maxOpenSessions: ['7', 7, 7],
     redact: ['sk-.+', [/sk-.+/gu], ['sk-.+']],
     insecurePlaintext: ['true', true, true],
     allowOrigins: ['https://a.example', ['https://a.example'], ['https://a.example']],
