@@ -21,7 +21,6 @@ const notYetTested: readonly string[] = [
   ...'AP1 AP2 AP3 AP4 AP5 AP6 AP7'.split(' '),
   ...'RE1 RE2 RE3'.split(' '),
   ...'RT1'.split(' '),
-  ...'HI4 HI5'.split(' '),
   ...'ST5 ST6'.split(' '),
 ];
 
