@@ -3,7 +3,7 @@ import { describe, expect, it } from 'vitest';
 import { decodeRecord } from '../../storage/event-codec.ts';
 import { openLmdbEventLogReadOnly } from '../../storage/lmdb-event-log.ts';
 import { parseWire } from '../../protocol/wire-text.ts';
-import { at } from '../support/json.ts';
+import { at, type Received } from '../support/json.ts';
 import type { RawClient } from '../support/raw-client.ts';
 import {
   answerAt,
@@ -24,7 +24,7 @@ import {
 } from '../support/room.ts';
 import { runCommand } from '../support/sidecar.ts';
 import { Scope, testScope } from '../support/scope.ts';
-import { type AgentLife } from '../support/scripted-agent.ts';
+import type { AgentLife } from '../support/scripted-agent.ts';
 import { seededRandom } from '../support/seeded-random.ts';
 
 const KILLS = Number(process.env['APPROVAL_KILLS'] ?? 12);
@@ -42,6 +42,15 @@ async function promptReaches(room: Room, client: RawClient, sessionId: string, t
     await seen;
     if (!life.closed) return life;
   }
+}
+
+/** Ends the agent's process and waits until the client was told. */
+async function exitOf(life: AgentLife, client: RawClient): Promise<void> {
+  const from = client.received.length;
+  life.exit(1);
+  const exited = ({ message }: Received): boolean =>
+    message.method === '_sidecar/agent' && at(message, 'params', 'state') === 'exited';
+  await client.until('the exit', exited, { from });
 }
 
 interface Recorded {
@@ -111,7 +120,7 @@ describe('the agent exits', () => {
     const asked = await card(client, sessionId);
     answerCard(client, asked, choose('yes'));
     await answerAt(first, id);
-    first.exit(1);
+    await exitOf(first, client);
     const second = await promptReaches(room, client, sessionId, 'go on');
     const again = askPermission(second, sessionId, CALL);
     const reopened = await card(client, sessionId, 1);
@@ -127,7 +136,7 @@ describe('the agent exits', () => {
     await answerAt(second, again);
     second.update(sessionId, { sessionUpdate: 'tool_call_update', toolCallId: CALL.toolCallId, status: 'in_progress' });
     await client.until('the update', ({ text }) => text.includes('in_progress'));
-    second.exit(1);
+    await exitOf(second, client);
     const third = await promptReaches(room, client, sessionId, 'and on');
     askPermission(third, sessionId, CALL);
     expect(approvalIdOf(await card(client, sessionId, 2))).not.toBe(approvalIdOf(asked));

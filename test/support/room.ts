@@ -21,7 +21,9 @@ export async function openRoom(scope: Scope, options: Partial<SidecarOptions> = 
     agentCapabilities: { sessionCapabilities: { resume: {} } },
   }));
   agent.handlers.set('session/resume', () => ({}));
-  const sidecar = await Sidecar.start(scope, { agent: agent.command, ...options });
+  const { args = [], ...rest } = options;
+  // Most turns are left open by the tests: their end is not waited for.
+  const sidecar = await Sidecar.start(scope, { agent: agent.command, ...rest, args: ['--drain', '50ms', ...args] });
   const enter = async (how: InitializeOptions = { sidecar: true }, inner = scope): Promise<RawClient> => {
     const client = await sidecar.unix(inner);
     await client.initialize(how);
