@@ -78,6 +78,8 @@ export interface Config {
   readonly restore: readonly RestoreWay[];
   /** Of a daemon that `run` started: time without clients, turns and approvals until it leaves. */
   readonly idleExitMs: number;
+  /** Undefined: an idle agent is left running. */
+  readonly agentIdleMs: number | undefined;
   readonly drainMs: number;
   readonly stallMs: number;
   /** Absolute path; undefined: nothing is traced. */
@@ -296,6 +298,15 @@ export const OPTIONS: { readonly [K in keyof Config]-?: OptionSpec<Config[K]> } 
     commands: ['run'],
     parse: (texts) => parseDuration(last(texts), { min: '50ms', max: TIMER_MAX }),
     unset: impossible,
+  },
+  agentIdleMs: {
+    name: 'agent-idle',
+    kind: 'duration',
+    arg: 'DURATION',
+    help: 'stop an agent in which nothing ran for so long, if it can restore its sessions (default: never)',
+    commands: SERVE,
+    parse: (texts) => parseDuration(last(texts), { min: '1ms', max: TIMER_MAX }),
+    unset: () => undefined,
   },
   drainMs: duration(
     { name: 'drain', default: '10s', help: 'on SIGTERM, time for running turns to end before they are cancelled' },

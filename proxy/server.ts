@@ -17,6 +17,7 @@ import type { LmdbStore } from '../storage/lmdb-event-log.ts';
 import { AgentEvents } from './agent/agent-events.ts';
 import { AgentHost } from './agent/agent-host.ts';
 import { bindSession } from './agent/binding.ts';
+import { watchIdle } from './agent/idle-agent.ts';
 import { endLeftoverAgents } from './agent/leftover-agents.ts';
 import { UNCOMMITTED_BYTES, boundHit } from './bounds.ts';
 import { CommandError, exitCode } from './cli/exit-code.ts';
@@ -24,6 +25,7 @@ import type { Config } from './config.ts';
 import { RequestMemory } from './client-methods/request-memory.ts';
 import type { ControlServer } from './control/control-server.ts';
 import { serveControlSocket } from './control/server-part.ts';
+import { FullDisk, tellLogState } from './full-disk.ts';
 import type { House } from './house.ts';
 import { type Logger, createLogger } from './log.ts';
 import { Metrics } from './metrics.ts';
@@ -98,6 +100,7 @@ class Server {
   /** Bytes of all sessions that no commit holds yet. */
   readonly #backlog = { bytes: 0 };
   readonly #dirty = new Set<Session>();
+  readonly #fullDisk: FullDisk;
   readonly #listeners: Listener[] = [];
   #ticking = false;
   #paused = false;
@@ -139,7 +142,7 @@ class Server {
       watch: new EventWatch(metrics, now),
       stalled: (session, message) => {
         store.state = message === undefined ? 'ok' : 'full';
-        logger.warn({ sessionId: session.sessionId, message }, 'commits stalled');
+        this.#fullDisk.stalled(session, message);
       },
       damaged: (session, error) => {
         session.damage = error;
@@ -167,6 +170,12 @@ class Server {
         events.agentExited();
         this.#registry.agentExited(message, exit);
       },
+    });
+    this.#fullDisk = new FullDisk({
+      logger,
+      connections,
+      stallMs: config.stallMs,
+      endAgent: (why) => this.#agentHost.restart(why),
     });
     this.#commit = new GroupCommit(
       metrics.timed(log, () => performance.now()),
@@ -206,6 +215,7 @@ class Server {
       await this.#log.close();
       return exitCode('agent_failed');
     }
+    if (this.#config.agentIdleMs !== undefined) watchIdle(this.#house, this.#config.agentIdleMs);
     const webSockets = createWebSocketServer(this.#config.maxMessageBytes);
     for (const address of this.#config.listen) {
       this.#listeners.push(await listen(address, this.#house, webSockets, this.#door));
@@ -243,11 +253,12 @@ class Server {
       for (const client of session.clients.keys()) client.kick();
     }
     const { bytes } = this.#backlog;
-    if (bytes > UNCOMMITTED_BYTES && !this.#paused) {
+    const readOn = this.#fullDisk.mustRead();
+    if (bytes > UNCOMMITTED_BYTES && !this.#paused && !readOn) {
       this.#paused = true;
       boundHit('append_queue');
       this.#agentHost.pauseReading();
-    } else if (this.#paused && bytes < UNCOMMITTED_BYTES / 2) {
+    } else if (this.#paused && (readOn || bytes < UNCOMMITTED_BYTES / 2)) {
       this.#paused = false;
       this.#agentHost.resumeReading();
     }
@@ -303,7 +314,12 @@ class Server {
   #storeFailed(message: string): void {
     this.#house.store.state = 'failed';
     this.#logger.error({ message }, 'the store failed; this process writes no more');
-    for (const connection of this.#house.connections) connection.transport.close(1012, 'store failed');
+    for (const listener of this.#listeners) void listener.close();
+    for (const connection of this.#house.connections) {
+      for (const session of connection.sessions.keys()) tellLogState(connection, session, 'failed', message);
+      connection.transport.outbox.flush();
+      connection.transport.close(1012, 'store failed');
+    }
     void this.#agentHost.stop(AGENT_GRACE_MS).finally(() => this.#finish(exitCode('store_failed')));
   }
 }

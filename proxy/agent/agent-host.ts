@@ -31,6 +31,8 @@ export interface AgentHostOptions {
   readonly handler: AgentHandler;
   /** The agent does not take its input, or takes it again. */
   readonly inputHeld: (held: boolean) => void;
+  /** How long the agent may take to answer `initialize`, 60 s. */
+  readonly initializeMs?: number;
   /** The process is gone and all that it wrote has been handled. */
   readonly exited: (message: string, exit: AgentExit) => void;
 }
@@ -62,6 +64,8 @@ export class AgentHost {
   #failedAt = 0;
   #stopping = false;
   #stuck: NodeJS.Timeout | undefined;
+  #idle = false;
+  #lastActivity = 0;
   #lastExit = '';
   #lastStderr = '';
 
@@ -166,6 +170,19 @@ export class AgentHost {
     return this.#ready;
   }
 
+  /** Milliseconds since 1970 of the agent's last output or start. */
+  get lastActivity(): number {
+    return this.#lastActivity;
+  }
+
+  /** Ends a process that nobody needs now. It is no crash: the next start does not wait. */
+  stopIdle(): void {
+    if (!this.#process || this.#idle) return;
+    this.#idle = true;
+    this.#options.logger.info({ agentPid: this.#process.pid }, 'the idle agent is stopped');
+    void this.#process.stop(STOP_GRACE_MS);
+  }
+
   /** Ends the process as in a crash; the next request that needs it starts it again. */
   restart(why: string): void {
     this.#options.logger.warn({ agentPid: this.#process?.pid, why }, 'the agent is restarted');
@@ -201,6 +218,7 @@ export class AgentHost {
       recordDir: `${options.config.storeDir}/agents`,
       onData: (chunk) => {
         traced?.received(chunk);
+        this.#lastActivity = options.now();
         link.data(chunk);
       },
       onDrain: () => this.#setInputHeld(false),
@@ -220,6 +238,7 @@ export class AgentHost {
     this.#process = started.agent;
     this.#link = link;
     this.#startedAt = options.now();
+    this.#lastActivity = this.#startedAt;
     options.logger.info({ agentPid: started.agent.pid, command: options.command }, 'agent started');
     return started;
   }
@@ -232,14 +251,16 @@ export class AgentHost {
   #exited(link: AgentLink, exit: AgentExit): void {
     const how = exit.signal ? `was ended by ${exit.signal}` : `exited with code ${exit.code}`;
     const stderr = exit.stderrTail === '' ? '' : `; its last output: ${exit.stderrTail}`;
-    const message = `the agent ${how}${stderr}`;
+    const message = this.#idle ? 'the agent was stopped, because nothing ran in it' : `the agent ${how}${stderr}`;
     this.#failedAt = this.#options.now();
     this.#lastExit = message;
     this.#options.metrics.agentExit(exit);
     const { code, signal } = exit;
-    this.#options.logger.info({ agentPid: this.#process?.pid, code, signal }, 'agent exited');
+    this.#options.logger.info({ agentPid: this.#process?.pid, code, signal, message }, 'agent exited');
     this.#lastStderr = exit.stderrTail;
-    this.#failures = this.#options.now() - this.#startedAt < STEADY_MS ? this.#failures + 1 : 0;
+    const early = this.#options.now() - this.#startedAt < STEADY_MS;
+    this.#failures = early && !this.#idle ? this.#failures + 1 : 0;
+    this.#idle = false;
     this.#setInputHeld(false);
     this.#process = undefined;
     this.#link = undefined;
@@ -250,16 +271,16 @@ export class AgentHost {
   }
 
   async #makeReady(): Promise<Ready> {
-    if (this.#stopping) return unavailable('the sidecar is stopping');
+    if (this.#stopping) return this.#unavailable('the sidecar is stopping');
     const started = await this.start();
     if (started.outcome === 'failed') {
       this.#ready = undefined;
-      return unavailable(started.message);
+      return this.#unavailable(started.message);
     }
     const link = this.#link;
     if (!link) {
       this.#ready = undefined;
-      return unavailable(this.#lastExit);
+      return this.#unavailable(this.#lastExit);
     }
     const ready = await this.#initialize(link);
     if (ready.outcome !== 'ready') this.#ready = undefined;
@@ -269,8 +290,9 @@ export class AgentHost {
 
   async #initialize(link: AgentLink): Promise<Ready> {
     const params = this.#initializeParams ?? '{"protocolVersion":1,"clientCapabilities":{}}';
-    const answer = await this.#ask(link, 'initialize', params, INITIALIZE_MS);
-    if (answer.outcome === 'lost') return unavailable(answer.message);
+    const patience = this.#options.initializeMs ?? INITIALIZE_MS;
+    const answer = await this.#ask(link, 'initialize', params, patience);
+    if (answer.outcome === 'lost') return this.#unavailable(answer.message);
     const { result, error, wire } = answer.message;
     if (!result) {
       return { outcome: 'refused', error: error ? wire.slice(error.valueStart, error.valueEnd) : 'null' };
@@ -286,6 +308,10 @@ export class AgentHost {
     return { outcome: 'ready', link, capabilities: capabilitiesOf(text) };
   }
 
+  #unavailable(detail: string): Ready {
+    return { outcome: 'unavailable', error: rpcError('agent_unavailable', detail, { stderr: this.stderrTail }) };
+  }
+
   #ask(link: AgentLink, method: string, params: string, timeoutMs: number): Promise<AgentAnswer> {
     return new Promise((resolve) => {
       const timer = setTimeout(() => {
@@ -298,10 +324,6 @@ export class AgentHost {
       });
     });
   }
-}
-
-function unavailable(detail: string): Ready {
-  return { outcome: 'unavailable', error: rpcError('agent_unavailable', detail) };
 }
 
 /** `agentCapabilities` of an initialize result. */

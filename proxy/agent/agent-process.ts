@@ -193,6 +193,10 @@ export class AgentProcess {
     stdout.on('data', (chunk: Buffer) => {
       if (!this.#exit) onData(chunk);
     });
+    // An agent that cannot speak any more is of no use, even if it lives on.
+    stdout.once('end', () => {
+      if (this.#child.exitCode === null && this.#child.signalCode === null) this.#lateEnd();
+    });
     stderr.setEncoding('utf8');
     stderr.on('error', () => undefined);
     stderr.on('data', (text: string) => this.#stderr.push(text));
@@ -206,6 +210,10 @@ export class AgentProcess {
         this.#finish(code, signal);
       });
     });
+  }
+
+  #lateEnd(): void {
+    setTimeout(() => void this.stop(ORPHANS_GRACE_MS), STDOUT_AFTER_EXIT_MS).unref();
   }
 
   /** Somebody else holds stdout, or we paused it: take what is in the pipe, then call it the end. */

@@ -119,6 +119,7 @@ async function restore(
     return { tried: 'failed', message: gone ? 'the agent is gone' : 'it replayed nothing of the conversation' };
   }
   session.agentSessionId = agentSessionId;
+  session.boundServers = host.mcpServers(session);
   const response = resultOf(answer);
   recordBound(session, agentSessionId, way === 'resume' ? 'resumed' : 'loaded', response);
   swallow.watch();
@@ -141,6 +142,7 @@ async function prime(host: BindingHost, session: Session, link: AgentLink): Prom
     if (host.agentHost.link !== link) return { tried: 'failed', message: 'the agent is gone' };
     host.route(agentSessionId, session);
     session.agentSessionId = agentSessionId;
+    session.boundServers = host.mcpServers(session);
     session.primer = primer;
     const { bound } = session.row;
     if (!bound.includes(agentSessionId)) session.setRow({ bound: [...bound, agentSessionId] });

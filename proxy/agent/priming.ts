@@ -57,7 +57,8 @@ function messageText(message: HistoryMessage): string | undefined {
   }
   if (message.type === 'tool_call') {
     const title = typeof message['title'] === 'string' ? message['title'] : message['toolCallId'];
-    return `Tool call: ${String(title)} (${String(message['status'] ?? 'pending')})`;
+    const status = typeof message['status'] === 'string' ? message['status'] : 'pending';
+    return `Tool call: ${String(title)} (${status})`;
   }
   return undefined;
 }

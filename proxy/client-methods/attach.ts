@@ -62,11 +62,24 @@ function attachNow(connection: Connection, message: RequestMessage, session: Ses
     truncated: session.row.low > 1 && start.mode === 'full' ? true : undefined,
     turn: session.turns.status,
     approvals: session.approvals.pending,
+    notApplied: notApplied(connection, message, session),
   };
   const result = withSidecarMeta(resultFor(connection, currentAnswer(session.state)), sidecar);
   attachment.owe({ ...tip, what: 'answer', wire: responseText(message.id, result) });
   session.attached(connection);
   connection.kick();
+}
+
+/** What of the request, or of the last binding, the live agent session does not have. */
+function notApplied(connection: Connection, message: RequestMessage, session: Session): readonly string[] | undefined {
+  const { cwd, mcpServers } = paramsOf(message);
+  const names = [...session.notApplied];
+  if (typeof cwd === 'string' && cwd !== session.row.cwd) names.push('cwd');
+  const used = session.boundServers;
+  if (session.agentSessionId !== undefined && Array.isArray(mcpServers) && used !== undefined) {
+    if (connection.house.mcpServers.get(session.sessionId) !== used) names.push('mcpServers');
+  }
+  return names.length > 0 ? names : undefined;
 }
 
 /** Where the replay starts, and why there. */

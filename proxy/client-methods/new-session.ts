@@ -81,6 +81,7 @@ export function factsOf(
 /** The client that asked is on the session from its first event on, and gets its response before anything else. */
 function introduce(connection: Connection, message: RequestMessage, session: Session, response: string): void {
   rememberServers(connection, message, session);
+  session.boundServers = connection.house.mcpServers.get(session.sessionId);
   const at = { seq: 1, offset: 0 };
   const found = memberAt(response, ['sessionId']);
   const named = found ? splice(response, [setValue(found, stringifyWire(session.sessionId))]) : response;

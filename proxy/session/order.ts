@@ -60,6 +60,7 @@ export interface OrderOptions {
 
 /** What the open run of a session may hold while the disk is full. */
 const STALLED_RUN_BYTES = 16 * 1024 * 1024;
+const RETRY_MS = 1000;
 
 /** Committed records kept for clients at the tip. */
 const RECENT_BYTES = 128 * 1024;
@@ -286,10 +287,30 @@ export class Order implements AppendSource {
       this.#queued(-item.record.length);
       item.refused?.(message);
     }
+    this.#reopen();
     if (!this.#stalled) {
       this.#stalled = true;
       this.#options.stalled(message);
     }
+  }
+
+  /** Where only text waits it stays one run, which clients go on reading, and is cut again after a while. */
+  #reopen(): void {
+    const only = this.#items[0];
+    const next = this.#run;
+    if (!only?.run || this.#items.length > 1) return;
+    if (next && (next.shape.key !== only.run.shape.key || next.turnId !== only.run.turnId)) return;
+    this.#items = [];
+    this.#queued(-only.record.length);
+    const { length } = only.run;
+    only.run.reopen();
+    if (next) only.run.append(next.text);
+    this.#run = only.run;
+    const behind = only.behind.map((note) => ({ offset: length, note }));
+    const later = this.#runNotes.map(({ offset, note }) => ({ offset: length + offset, note }));
+    this.#runNotes = [...only.inside, ...behind, ...later];
+    clearTimeout(this.#timer);
+    this.#timer = setTimeout(this.#onTimer, RETRY_MS);
   }
 
   #remember(seq: number, record: Buffer): void {
@@ -311,7 +332,7 @@ export class Order implements AppendSource {
     const run = this.#run;
     if (!run) return;
     const age = this.#options.now() - run.bornAt;
-    if (age >= RUN_MS && !this.#stalled) this.closeRun();
+    if (age >= RUN_MS || this.#stalled) this.closeRun();
     else this.#timer = setTimeout(this.#onTimer, Math.max(1, RUN_MS - age));
   };
 }

@@ -96,6 +96,16 @@ export class Run {
     return this.#sealed;
   }
 
+  /** Takes the end back: its record was not written. */
+  reopen(): void {
+    this.#sealed = undefined;
+  }
+
+  /** The text so far, wire text. */
+  get text(): string {
+    return this.#bytes.latin1Slice(this.textStart, this.#end);
+  }
+
   #grow(end: number): void {
     const need = end + this.shape.suffix.length + TRAILER_ROOM;
     const larger =

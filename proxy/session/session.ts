@@ -93,6 +93,8 @@ export class Session implements PumpSource {
   notApplied: readonly string[] = [];
   /** Requests to the agent whose answer changes this session. */
   holds = 0;
+  /** `mcpServers` that the live agent session was made or restored with, wire text. */
+  boundServers: string | undefined;
   /** A bind that is under way. */
   binding: Promise<BoundOutcome> | undefined;
   /** The log cannot be read: every use is refused with this. */
@@ -126,6 +128,11 @@ export class Session implements PumpSource {
     this.approvals = new Approvals(this);
     this.clientRequests = new ClientRequests(this);
     this.presence = new Presence(this);
+  }
+
+  /** There is no room for anything new: what runs may end, nothing begins. */
+  get full(): boolean {
+    return this.order.stalled || this.host.log.lowOnSpace;
   }
 
   get log(): EventLog {

@@ -16,24 +16,9 @@ import { decodeRecord } from '../../storage/event-codec.ts';
 import { MAX_QUEUED_PROMPTS, boundHit } from '../bounds.ts';
 import type { AgentAnswer, AgentPort, BoundOutcome } from './agent-port.ts';
 import type { Client } from './client.ts';
+import { type PromptInput, primedParams, promptText, turnFacts } from './prompt-input.ts';
 import type { Session } from './session.ts';
 import { withSidecarMeta } from './sidecar-meta.ts';
-
-/** A prompt as a client sent it, without our `_meta`. */
-export interface PromptInput {
-  readonly client: Client;
-  /** Id of the client's request, wire text. */
-  readonly requestId: string;
-  /** The params for the agent; their sessionId is replaced when they are forwarded. */
-  readonly params: string;
-  /** The `prompt` array, wire text. */
-  readonly prompt: string;
-  readonly promptId: string | undefined;
-  /** Of the prompt, to know a repeated promptId with other content. */
-  readonly digest: string;
-  /** W3C trace context of the request, for the log; it reaches the agent inside the params. */
-  readonly traceparent: string | undefined;
-}
 
 interface Requester {
   readonly client: Client;
@@ -89,6 +74,10 @@ export class Turns {
   prompt(input: PromptInput): void {
     const { client, requestId, promptId } = input;
     if (promptId !== undefined && this.#repeated(input, promptId)) return;
+    if (this.#session.full) {
+      this.#fail({ client, requestId }, rpcError('not_persisted'));
+      return;
+    }
     const busy = this.busy;
     if (busy && (this.#session.host.config.onBusy === 'reject' || this.#queueIsFull(input))) {
       this.#fail({ client, requestId }, rpcError('session_busy'));
@@ -111,7 +100,7 @@ export class Turns {
         required: true,
         turnId: turn.turnId,
         // The prompt itself is in `turn_started`; while it only waits, this is where it is kept.
-        payload: busy ? `{"facts":${facts(turn)},"prompt":${turn.prompt}}` : `{"facts":${facts(turn)}}`,
+        payload: busy ? `{"facts":${turnFacts(turn)},"prompt":${turn.prompt}}` : `{"facts":${turnFacts(turn)}}`,
       },
       {
         settled: (seq) => {
@@ -198,6 +187,10 @@ export class Turns {
   #begin(turn: Turn): void {
     this.#current = turn;
     turn.phase = 'binding';
+    if (this.#session.full) {
+      this.#refused(turn);
+      return;
+    }
     const bound = this.#session.host.bind(this.#session);
     if ('outcome' in bound) this.#start(turn, bound);
     else void bound.then((outcome) => this.#start(turn, outcome));
@@ -218,7 +211,7 @@ export class Turns {
         type: 'turn_started',
         required: true,
         turnId: turn.turnId,
-        payload: `{"facts":${facts(turn)},"prompt":${turn.prompt}}`,
+        payload: `{"facts":${turnFacts(turn)},"prompt":${turn.prompt}}`,
       },
       { settled: () => this.#forward(turn), refused: () => this.#refused(turn) },
     );
@@ -241,12 +234,7 @@ export class Turns {
     if (primer === undefined) return params;
     this.#session.primer = undefined;
     turn.echo = primer + turn.echo;
-    const found = memberAt(params, ['prompt']);
-    if (!found) return params;
-    const blocks = params.slice(found.valueStart, found.valueEnd);
-    const rest = blocks.slice(blocks.indexOf('[') + 1);
-    const block = stringifyWire({ type: 'text', text: primer });
-    return splice(params, [setValue(found, `[${block}${rest.trim() === ']' ? '' : ','}${rest}`)]);
+    return primedParams(params, primer);
   }
 
   #answered(turn: Turn, answer: AgentAnswer): void {
@@ -256,6 +244,7 @@ export class Turns {
       this.#interrupt(turn, 'PROMPT_OUTCOME_UNKNOWN', answer.message);
       return;
     }
+    if (turn.cancelled && this.#session.order.stalled) this.#notRecorded(turn);
     const { result, error, wire } = answer.message;
     if (error) {
       const text = wire.slice(error.valueStart, error.valueEnd);
@@ -279,6 +268,8 @@ export class Turns {
     if (turn.phase === 'binding') this.#endCancelled(turn);
     if (turn.phase !== 'running') return;
     tellAgent();
+    // On a full disk the agent may not be read: now it is, for its response.
+    this.#session.host.touched(this.#session);
     this.#cancelTimer ??= setTimeout(() => turn.agent?.restart('it did not answer a cancelled prompt'), CANCEL_MS);
   }
 
@@ -294,9 +285,18 @@ export class Turns {
 
   #interrupt(turn: Turn, code: InterruptedCode, message: string): void {
     if (turn === this.#current) this.#session.closeRunning(message);
+    if (code === 'PROMPT_OUTCOME_UNKNOWN' && this.#session.order.stalled) this.#notRecorded(turn);
     const error = rpcError('interrupted', message, { code, turnId: turn.turnId });
     const payload = stringifyWire({ outcome: 'interrupted', code, message });
     this.#end(turn, payload, (id) => errorText(id, stringifyWire(error)), true);
+  }
+
+  /** It ran, and its end cannot be written now: whoever waits is not kept waiting for room on the disk. */
+  #notRecorded(turn: Turn): void {
+    for (const requester of turn.requesters.splice(0)) {
+      this.#fail(requester, rpcError('not_recorded', undefined, { turnId: turn.turnId }));
+      requester.client.kick();
+    }
   }
 
   /** Writes the end, answers when it is durable, and goes on. */
@@ -415,18 +415,4 @@ export class Turns {
       return errorText(requestId, stringifyWire(rpcError('interrupted', message, { code, turnId })));
     };
   }
-}
-
-function facts(turn: Turn): string {
-  const { promptId, digest, client, traceparent } = turn;
-  return stringifyWire({ promptId, clientId: client.clientId, digest, traceparent });
-}
-
-/** The text of a prompt's text blocks, as an echoing agent would send it back. */
-function promptText(prompt: string): string {
-  const blocks: unknown = JSON.parse(decodeWire(prompt));
-  if (!Array.isArray(blocks)) return '';
-  return blocks
-    .map((block: unknown) => (isObject(block) && typeof block['text'] === 'string' ? block['text'] : ''))
-    .join('');
 }

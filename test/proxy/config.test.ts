@@ -66,6 +66,7 @@ describe('every option', () => {
     clientCapabilities: ['{"fs":{}}', { fs: {} }, { fs: {} }],
     restore: ['prime,load', ['prime', 'load'], ['prime', 'load']],
     idleExitMs: ['1h', 3_600_000],
+    agentIdleMs: ['15m', 900_000],
     drainMs: ['0s', 0],
     stallMs: ['2m', 120_000],
     traceFile: ['/trace', '/trace'],
