@@ -3,6 +3,7 @@ import { settledId } from '../../protocol/event-id.ts';
 import { decodeRecord, type StoredEvent, type UnreadableRecord } from '../../storage/event-codec.ts';
 import type { EventLog, SessionRow } from '../../storage/event-log.ts';
 import { openLmdbEventLogReadOnly } from '../../storage/lmdb-event-log.ts';
+import { SessionTitles } from '../../storage/session-title.ts';
 import { StoreOpenError, type StoreErrorKind } from '../../storage/store-error.ts';
 import { CommandError, type ExitReason } from './exit-code.ts';
 import { displayWidth, fitted, padded, paint } from './terminal.ts';
@@ -60,7 +61,7 @@ export function sessionJson(log: EventLog, row: SessionRow): Record<string, unkn
   const lastSeq = log.lastSeq(row.num);
   return {
     sessionId: row.sessionId,
-    title: row.title ?? undefined,
+    title: new SessionTitles(log).of(row),
     cwd: row.cwd,
     additionalDirectories: row.additionalDirectories,
     createdAt: new Date(row.createdAt).toISOString(),

@@ -1,5 +1,6 @@
 /** `acp-sidecar sessions`: the sessions of a store, newest first. */
 import { stringifyWire } from '../../protocol/wire-text.ts';
+import { SessionTitles } from '../../storage/session-title.ts';
 import { flushed, printTable, printText, printWire, sessionJson, withStore } from './read-store.ts';
 
 export async function listSessions(storeDir: string, json: boolean): Promise<void> {
@@ -17,7 +18,7 @@ export async function listSessions(storeDir: string, json: boolean): Promise<voi
         new Date(row.updatedAt).toISOString(),
         String(log.lastSeq(row.num) - row.low + 1),
         row.cwd,
-        row.title ?? '',
+        new SessionTitles(log).of(row) ?? '',
       ]);
       printTable([['SESSION', 'UPDATED', 'EVENTS', 'CWD', 'TITLE'], ...cells], true);
     }

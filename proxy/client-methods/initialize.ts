@@ -121,7 +121,7 @@ function ourAnswer(result: string, clientCapabilities: unknown): string {
     if (!isObject(parsed) || !isObject(parsed[name])) session = setIn(session, name, '{}');
   }
   capabilities = setIn(capabilities, 'sessionCapabilities', session);
-  const sidecar = { version: 1, eventId: true, approvals: true, attach: true };
+  const sidecar = { version: 1, eventId: true, approvals: true, attach: true, history: true };
   return splice(text, [setValue(found, withSidecarMeta(capabilities, sidecar))]);
 }
 
