@@ -382,7 +382,7 @@ describe('random sequences', () => {
         const before: State = state;
         const step: Step<Client, string> = stepApproval<Client, string>(state, next, {
           eligible: [...here],
-          ask: ask as 'all' | 'one',
+          ask,
           stalled: false,
         });
         for (const effect of step.effects) {
