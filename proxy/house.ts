@@ -8,6 +8,7 @@ import type { Logger } from './log.ts';
 import type { Metrics } from './metrics.ts';
 import type { RequestMemory } from './client-methods/request-memory.ts';
 import type { Registry } from './registry.ts';
+import type { Trace } from './trace/trace.ts';
 import type { ColdViews } from './session/cold-view.ts';
 import type { SessionTitles } from '../storage/session-title.ts';
 
@@ -18,6 +19,8 @@ export interface House {
   readonly config: Config;
   readonly logger: Logger;
   readonly metrics: Metrics;
+  /** With `--trace` only. */
+  readonly trace: Trace | undefined;
   readonly log: EventLog;
   readonly history: HistoryCache;
   readonly titles: SessionTitles;
