@@ -1,0 +1,204 @@
+/** `acp-sidecar connect`: an editor's stdio to a sidecar somewhere else. */
+import { spawn } from 'node:child_process';
+import { writeFileSync } from 'node:fs';
+import { join } from 'node:path';
+import { Readable, Writable } from 'node:stream';
+import { client, ndJsonStream } from '@agentclientprotocol/sdk';
+import { describe, expect, it } from 'vitest';
+import { at } from '../support/json.ts';
+import { NetworkProxy } from '../support/network-proxy.ts';
+import { RawClient } from '../support/raw-client.ts';
+import { type Scope, testScope } from '../support/scope.ts';
+import { ROOT, ScriptedAgent } from '../support/scripted-agent.ts';
+import { SIDECAR_PROGRAM, Sidecar } from '../support/sidecar.ts';
+import { tempDir } from '../support/temp-dir.ts';
+import { waitFor } from '../support/wait-for.ts';
+
+const EXAMPLE_AGENT = [process.execPath, join(ROOT, 'dist/examples/agent.js')];
+const QUICK = ['--heartbeat', '200ms'];
+const INITIALIZE = '{"jsonrpc":"2.0","id":1,"method":"initialize","params":{"protocolVersion":1}}\n';
+
+function connectTo(scope: Scope, ...args: string[]): RawClient {
+  return RawClient.direct(scope, [process.execPath, SIDECAR_PROGRAM, 'connect', ...args]);
+}
+
+/** Runs `connect` with something on its stdin, until it ends by itself. */
+async function connectOnce(
+  args: readonly string[],
+  input: string,
+  endInput: boolean,
+  env: object = {},
+): Promise<{ code: number | null; out: string; err: string }> {
+  const child = spawn(process.execPath, [SIDECAR_PROGRAM, 'connect', ...args], { env: { ...process.env, ...env } });
+  let out = '';
+  let err = '';
+  child.stdout.on('data', (bytes: Buffer) => (out += bytes.toString()));
+  child.stderr.on('data', (bytes: Buffer) => (err += bytes.toString()));
+  child.stdin.on('error', () => undefined);
+  if (endInput) child.stdin.end(input);
+  else child.stdin.write(input);
+  const code = await new Promise<number | null>((resolve) => child.once('close', resolve));
+  return { code, out, err };
+}
+
+describe('connect', () => {
+  it('by WebSocket and by Unix socket: what one sends the other sees, and stdout is ACP only', async () => {
+    const scope = testScope();
+    const agent = await ScriptedAgent.listen(scope);
+    const sidecar = await Sidecar.start(scope, { agent: agent.command });
+    const first = connectTo(scope, sidecar.wsUrl);
+    await first.initialize();
+    const sessionId = await first.newSession();
+    const second = connectTo(scope, sidecar.socketPath);
+    await second.initialize();
+    await second.load(sessionId);
+    const life = await agent.life();
+    const raw =
+      '{"jsonrpc":"2.0","method":"session/update","params":{"sessionId":"agent-session-1","update":{"sessionUpdate":"_x","n":9007199254740993,"s":"\\u00e9 é"}}}';
+    life.line(raw);
+    for (const one of [first, second]) {
+      const got = await one.saw('session/update');
+      expect(got.text).toContain('"n":9007199254740993,"s":"\\u00e9 é"');
+    }
+  });
+
+  it("the ACP SDK's stdio client drives it unchanged", async () => {
+    const scope = testScope();
+    const sidecar = await Sidecar.start(scope, { agent: EXAMPLE_AGENT, env: { EXAMPLE_AGENT_WORD_MS: '1' } });
+    const child = spawn(process.execPath, [SIDECAR_PROGRAM, 'connect', sidecar.wsUrl], {
+      stdio: ['pipe', 'pipe', 'inherit'],
+    });
+    const stream = ndJsonStream(
+      Writable.toWeb(child.stdin),
+      Readable.toWeb(child.stdout) as ReadableStream<Uint8Array>,
+    );
+    const app = client({ name: 'sdk' })
+      .onNotification('session/update', () => undefined)
+      .onRequest('session/request_permission', ({ params }) => ({
+        outcome: { outcome: 'selected', optionId: params.options[0]?.optionId ?? '' },
+      }));
+    await app.connectWith(stream, async (agent) => {
+      await agent.request('initialize', { protocolVersion: 1, clientCapabilities: {} });
+      const { sessionId } = await agent.request('session/new', { cwd: '/tmp', mcpServers: [] });
+      const prompt = [{ type: 'text' as const, text: 'use the tool' }];
+      expect(await agent.request('session/prompt', { sessionId, prompt })).toMatchObject({ stopReason: 'end_turn' });
+    });
+    const ended = new Promise((resolve) => child.once('exit', resolve));
+    child.stdin.end();
+    expect(await ended).toBe(0);
+  });
+
+  it('a half-open connection is found by both sides in bounded time, and the turn goes on', async () => {
+    const scope = testScope();
+    const agent = await ScriptedAgent.listen(scope);
+    const sidecar = await Sidecar.start(scope, { agent: agent.command, args: QUICK });
+    const network = await NetworkProxy.listen(scope, Number(new URL(sidecar.wsUrl).port));
+    const editor = connectTo(scope, `ws://127.0.0.1:${network.port}`, ...QUICK);
+    await editor.initialize();
+    const sessionId = await editor.newSession();
+    const life = await agent.life();
+    const answer = editor.ask('session/prompt', { sessionId, prompt: [{ type: 'text', text: 'hi' }] });
+    const prompt = await life.saw('session/prompt');
+    life.say('agent-session-1', 'one ');
+    await editor.until('the text', () => editor.agentText(sessionId) === 'one ');
+    const other = await sidecar.unix();
+    await other.initialize();
+    await other.load(sessionId);
+    const before = performance.now();
+    expect(network.halfOpen()).toBe(1);
+    life.say('agent-session-1', 'two ');
+    await other.until('the other client, at once', () => other.agentText(sessionId) === 'one two ');
+    await editor.until('the rest', () => editor.agentText(sessionId) === 'one two ');
+    expect(performance.now() - before).toBeLessThan(3000);
+    life.reply(prompt.message, { stopReason: 'end_turn' });
+    expect(at((await answer).message.result, 'stopReason')).toBe('end_turn');
+  });
+
+  it('kill -9 of the sidecar in the middle of a message: the client is told what was not recorded', async () => {
+    const scope = testScope();
+    const agent = await ScriptedAgent.listen(scope);
+    const sidecar = await Sidecar.start(scope, { agent: agent.command });
+    const network = await NetworkProxy.listen(scope, Number(new URL(sidecar.wsUrl).port));
+    const editor = connectTo(scope, `ws://127.0.0.1:${network.port}`);
+    await editor.initialize();
+    const sessionId = await editor.newSession();
+    const life = await agent.life();
+    const answer = editor.ask('session/prompt', { sessionId, prompt: [{ type: 'text', text: 'hi' }] });
+    await life.saw('session/prompt');
+    life.say('agent-session-1', 'never recorded');
+    await editor.until('the text', () => editor.agentText(sessionId) === 'never recorded');
+    await sidecar.kill();
+    await sidecar.start();
+    network.targetPort = Number(new URL(sidecar.wsUrl).port);
+    expect(at((await answer).message.error, 'data')).toMatchObject({
+      kind: 'interrupted',
+      code: 'PROMPT_OUTCOME_UNKNOWN',
+    });
+    expect(editor.agentText(sessionId)).toContain('its last 14 characters are not in the session');
+    expect(editor.agentText(sessionId).match(/never recorded/g)?.length).toBe(1);
+    const again = editor.ask('session/prompt', { sessionId, prompt: [{ type: 'text', text: 'again' }] });
+    const next = await (await agent.life(1)).saw('session/prompt');
+    agent.lives[1]?.reply(next.message, { stopReason: 'end_turn' });
+    expect(at((await again).message.result, 'stopReason')).toBe('end_turn');
+  });
+
+  it('an unknown session is the error of ACP', async () => {
+    const scope = testScope();
+    const sidecar = await Sidecar.start(scope, { agent: EXAMPLE_AGENT });
+    const editor = connectTo(scope, sidecar.wsUrl);
+    await editor.initialize();
+    const { message } = await editor.ask('session/load', { sessionId: 'nowhere', cwd: '/tmp', mcpServers: [] });
+    expect(message.error).toMatchObject({ code: -32002, data: { sessionId: 'nowhere' } });
+  });
+
+  it('a refused token is an error that says so, and the right one is not refused', async () => {
+    const scope = testScope();
+    const file = join(tempDir(scope), 'tokens');
+    writeFileSync(file, '# ours\nright-token controller\n');
+    const sidecar = await Sidecar.start(scope, { agent: EXAMPLE_AGENT, args: ['--token-file', file] });
+    const wrong = await connectOnce([sidecar.wsUrl], INITIALIZE, false, { ACP_SIDECAR_TOKEN: 'wrong' });
+    expect(wrong.code).toBe(1);
+    expect(JSON.parse(wrong.out)).toMatchObject({ id: 1, error: { code: -32010, data: { kind: 'refused' } } });
+    expect(wrong.out).toContain('401');
+    expect(wrong.out + wrong.err).not.toContain('wrong"');
+    const right = await connectOnce([sidecar.wsUrl, '--token-file', file], INITIALIZE, true);
+    expect(right.code).toBe(0);
+    expect(JSON.parse(right.out)).toMatchObject({ id: 1, result: { protocolVersion: 1 } });
+  });
+
+  it('nobody there: it is tried for a while, then it is an error', async () => {
+    const scope = testScope();
+    const network = await NetworkProxy.listen(scope, 1);
+    network.refusing = true;
+    const { code, out, err } = await connectOnce(
+      [`ws://127.0.0.1:${network.port}/acp`, '--give-up', '300ms'],
+      INITIALIZE,
+      false,
+    );
+    expect(code).toBe(1);
+    expect(JSON.parse(out)).toMatchObject({ id: 1, error: { data: { kind: 'unreachable' } } });
+    expect(err).toContain('trying again');
+  });
+
+  it.each([['http://x'], ['wss://'], ['ws://127.0.0.1:1', '--heartbeat', 'soon']])(
+    '%s is refused as usage',
+    async (...args) => {
+      expect((await connectOnce(args, '', true)).code).toBe(2);
+    },
+  );
+
+  it('the sidecar stops in good order and comes back: the editor goes on', async () => {
+    const scope = testScope();
+    const agent = await ScriptedAgent.listen(scope);
+    const sidecar = await Sidecar.start(scope, { agent: agent.command });
+    const editor = connectTo(scope, `unix:${sidecar.socketPath}`);
+    await editor.initialize();
+    const sessionId = await editor.newSession();
+    await sidecar.stop();
+    const listed = editor.ask('session/list');
+    await sidecar.start();
+    expect(at((await listed).message.result, 'sessions', 0, 'sessionId')).toBe(sessionId);
+    editor.close();
+    await waitFor('the editor to end', () => editor.closed);
+  });
+});
