@@ -4,13 +4,20 @@
  * histories of their own in their agent), so history and replay agree.
  */
 import { crc32 } from 'node:zlib';
-import { EVENT_TYPES } from '../protocol/event.ts';
+import { EVENT_TYPES, eventTypeName } from '../protocol/event.ts';
 import { isObject, type JsonObject } from '../protocol/json-rpc.ts';
 import { foldUpdate } from '../protocol/v1/fold.ts';
 import { emptyTranscript, type Entry, type Transcript } from '../protocol/v1/transcript.ts';
 import { UPDATE_KINDS } from '../protocol/v1/update-kinds.ts';
 import { decodeWire, parseWire } from '../protocol/wire-text.ts';
-import { decodeRecord, type StoredEvent, typeCode, type UnreadableRecord, updateKind } from './event-codec.ts';
+import {
+  decodeRecord,
+  RECORD_VERSION,
+  type StoredEvent,
+  typeCode,
+  type UnreadableRecord,
+  updateKind,
+} from './event-codec.ts';
 import type { HistoryFile } from './history-file.ts';
 import type { StoredEntry } from './history-message.ts';
 
@@ -54,7 +61,7 @@ export function recordCrc(record: Buffer, length: number): number {
 
 /** The updates that a replay shows for an event, parsed. */
 export function updatesOf(event: StoredEvent): JsonObject[] {
-  if (event.childSessionId !== undefined) return [];
+  if (event.childSessionId !== undefined || event.type.startsWith('unknown_')) return [];
   const payload = parseWire(event.payload);
   if (!isObject(payload)) return [];
   switch (event.type) {
@@ -79,8 +86,9 @@ function said(text: string): JsonObject {
   return { sessionUpdate: 'agent_message_chunk', content: { type: 'text', text } };
 }
 
-/** Which events a history is made of. */
-function isShown(record: Buffer): boolean {
+/** Which records are decoded: those that a history is made of, and those that may have to be refused. */
+function isLookedAt(record: Buffer): boolean {
+  if (record[0] !== RECORD_VERSION) return true;
   switch (typeCode(record)) {
     case EVENT_TYPES.update:
       return ENTRY_KINDS.has(updateKind(record));
@@ -89,7 +97,7 @@ function isShown(record: Buffer): boolean {
     case EVENT_TYPES.session_bound:
       return true;
     default:
-      return false;
+      return eventTypeName(typeCode(record)) === undefined;
   }
 }
 
@@ -127,7 +135,7 @@ export class HistoryFold {
 
   /** @throws HistoryDamage; returns what is wrong when the event cannot be read */
   fold(seq: number, record: Buffer, length: number): UnreadableRecord | undefined {
-    if (isShown(record)) {
+    if (isLookedAt(record)) {
       const event = decodeRecord(record, length, seq);
       if ('unreadable' in event) return event;
       const turnId = event.turnId === undefined ? undefined : decodeWire(event.turnId);

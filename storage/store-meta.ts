@@ -31,8 +31,14 @@ export const META = {
   home: Buffer.from('home'),
 } as const;
 
-/** Steps to `FORMAT_VERSION`, each one commit. None yet. */
-const MIGRATIONS: readonly Migration<Tables>[] = [];
+/** The steps to a version, each one commit. */
+export interface FormatChain {
+  readonly steps: readonly Migration<Tables>[];
+  readonly target: number;
+}
+
+/** No steps yet. */
+const CHAIN: FormatChain = { steps: [], target: FORMAT_VERSION };
 
 export function json(value: unknown): Buffer {
   return Buffer.from(JSON.stringify(value));
@@ -47,13 +53,13 @@ export function readJson(table: Table, key: Buffer): unknown {
  * Makes a new store, brings an old one up to date, renews the log ids of a copy. Returns the store's id.
  * @throws StoreOpenError `newer`, `damaged`
  */
-export async function prepareStore(tables: Tables, dir: string, now: number): Promise<string> {
+export async function prepareStore(tables: Tables, dir: string, now: number, chain = CHAIN): Promise<string> {
   const { meta, root } = tables;
-  const plan = planOf(tables, dir);
+  const plan = planOf(tables, dir, chain);
   if (plan.plan === 'create') {
     const id = randomBytes(8).toString('hex');
     await root.batch(() => {
-      void meta.put(META.format, json(FORMAT_VERSION));
+      void meta.put(META.format, json(chain.target));
       void meta.put(META.store, json({ id, createdAt: now }));
       void meta.put(META.home, json(inodeOf(dir)));
     });
@@ -76,7 +82,7 @@ export async function prepareStore(tables: Tables, dir: string, now: number): Pr
  * @throws StoreOpenError `missing`, `newer`, `damaged`
  */
 export function readStoreId(tables: Tables, dir: string): string {
-  const { plan } = planOf(tables, dir);
+  const { plan } = planOf(tables, dir, CHAIN);
   if (plan === 'create') throw new StoreOpenError('missing', `${dir} has no store`);
   if (plan === 'migrate') throw new StoreOpenError('damaged', `${dir} needs a migration: start the sidecar on it`);
   return storeIdOf(tables, dir);
@@ -84,14 +90,14 @@ export function readStoreId(tables: Tables, dir: string): string {
 
 type GoodPlan = Exclude<FormatPlan<Tables>, { plan: 'newer' | 'damaged' }>;
 
-function planOf(tables: Tables, dir: string): GoodPlan {
+function planOf(tables: Tables, dir: string, { steps, target }: FormatChain): GoodPlan {
   const empty = isEmpty(tables.events) && isEmpty(tables.sessions);
-  const plan = planFormat(readJson(tables.meta, META.format), empty, MIGRATIONS);
+  const plan = planFormat(readJson(tables.meta, META.format), empty, steps, target);
   if (plan.plan === 'damaged') throw new StoreOpenError('damaged', `${dir}: ${plan.detail}`);
   if (plan.plan === 'newer') {
     throw new StoreOpenError(
       'newer',
-      `${dir} was written by a newer version (format ${plan.found}, this version knows up to ${FORMAT_VERSION})`,
+      `${dir} was written by a newer version (format ${plan.found}, this version knows up to ${target})`,
     );
   }
   return plan;

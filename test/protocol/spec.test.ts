@@ -3,11 +3,11 @@ import { describe, expect, it } from 'vitest';
 
 /** Rules that no test cites yet. This list only ever gets shorter: a rule that is cited must be taken out. */
 const notYetTested: readonly string[] = [
-  ...'EV1 EV2 EV3 EV4 EV6 EV7 EV8 EV9 EV10 EV11 EV12 EV13'.split(' '),
+  ...'EV1 EV2 EV3 EV4 EV7 EV8 EV9 EV10 EV11 EV12 EV13'.split(' '),
   ...'RN2 RN3 RN4 RN6'.split(' '),
   ...'TR2 TR3 TR4 TR6 TR7'.split(' '),
   ...'OR1 OR2 OR3 OR4 OR5 OR6'.split(' '),
-  ...'DU1 DU2 DU3 DU4 DU5 DU6 DU7 DU8 DU9 DU10'.split(' '),
+  ...'DU1 DU2 DU3 DU4 DU5 DU6 DU7 DU8 DU10'.split(' '),
   ...'CU3 CU4 CU5 CU6 CU7 CU8 CU9 CU10'.split(' '),
   ...'RP1 RP2 RP3 RP5 RP6 RP7 RP8 RP9 RP10 RP11 RP12'.split(' '),
   ...'TU1 TU2 TU3 TU4 TU5 TU6 TU7 TU8 TU9 TU10 TU11'.split(' '),
@@ -21,7 +21,6 @@ const notYetTested: readonly string[] = [
   ...'AP1 AP2 AP3 AP4 AP5 AP6 AP7'.split(' '),
   ...'RE6'.split(' '),
   ...'RT1'.split(' '),
-  ...'ST6'.split(' '),
 ];
 
 const root = new URL('../../', import.meta.url);
