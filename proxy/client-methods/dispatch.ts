@@ -85,6 +85,11 @@ export function receiveRequest(connection: Connection, message: RequestMessage):
   }
   if (connection.house.requestMemory.repeated(connection, message)) return;
   const handler = Object.hasOwn(REQUESTS, method) ? REQUESTS[method] : undefined;
+  if (!handler && connection.role === 'observer' && spec?.answeredBy === 'sidecar') {
+    // Passed on, it would wake the agent and bind the session there.
+    connection.fail(id, 'method_not_found', method);
+    return;
+  }
   (handler ?? passRequest)(connection, message);
 }
 
