@@ -140,10 +140,6 @@ export class ResumableLink {
     return [...this.#pending.all].length;
   }
 
-  get sessions(): SessionBook {
-    return this.#sessions;
-  }
-
   /** When `tick` is due; undefined: not at all. */
   wakeAt(): number | undefined {
     const at = wakeAt(this.#times, this.#phase);
@@ -154,8 +150,7 @@ export class ResumableLink {
   opened(now: number): void {
     this.#step({ type: 'opened', now });
     for (const request of this.#pending.all) if (request.method === 'initialize') this.#send(request);
-    const initialising = [...this.#pending.all].some(({ method }) => method === 'initialize');
-    if (initialising) return;
+    if ([...this.#pending.all].some(({ method }) => method === 'initialize')) return;
     if (this.#initializeParams !== undefined) this.#ask('initialize', this.#initializeParams, { what: 'initialize' });
     else for (const request of this.#pending.all) this.#send(request);
   }

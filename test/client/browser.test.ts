@@ -100,7 +100,7 @@ declare const page: PageState;
 const path = installed();
 
 describe.skipIf(path === undefined)('in Chromium', () => {
-  it(`a page on the SDK's client survives ${DROPS} drops`, { timeout: 120_000 }, async () => {
+  it(`[RC1] [RC3] a page on the SDK's client survives ${DROPS} drops`, { timeout: 120_000 }, async () => {
     const scope = testScope();
     const origin = await servePage(scope);
     const tokenFile = join(tempDir(scope), 'tokens');

@@ -130,7 +130,7 @@ describe('the phases of a resumable connection', () => {
     expect(step(TIMES, PHASES.resuming, EVENTS.resumed).phase).toMatchObject({ attempt: 0 });
   });
 
-  it('finds a silent peer within two heartbeats: one until the ping, one until it is given up', () => {
+  it('[RC7] finds a silent peer within two heartbeats: one until the ping, one until it is given up', () => {
     expect(wakeAt(TIMES, PHASES.live)).toBe(1100);
     const pinged = step(TIMES, PHASES.live, { type: 'tick', now: 1100, random: 0 });
     expect(pinged.actions).toEqual(['ping']);

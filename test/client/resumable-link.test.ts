@@ -109,7 +109,7 @@ const CARD = {
 const YES = { outcome: { outcome: 'selected', optionId: 'yes' } };
 
 describe('opting in', () => {
-  it('is done for a client that did not, which then sees nothing of it', () => {
+  it('[RC9] is done for a client that did not, which then sees nothing of it', () => {
     expect(at(bench.asked('initialize'), 'params', 'clientCapabilities', '_meta', 'sidecar')).toEqual({
       version: 1,
       clientId: 'me',
@@ -164,7 +164,7 @@ describe('on a new transport', () => {
     ]);
   });
 
-  it('sends a prompt again under its promptId and other requests under their requestKey, byte for byte', () => {
+  it('[RC2] sends a prompt again under its promptId and other requests under their requestKey, byte for byte', () => {
     bench.local(PROMPT);
     bench.local({ id: 6, method: 'session/set_mode', params: { sessionId: 's1', modeId: 'm' } });
     const before = bench.rawRemote.slice(-2);
@@ -246,7 +246,7 @@ describe('on a new transport', () => {
 });
 
 describe('a cursor that cannot be used', () => {
-  it('diverged: says in one line how much was not recorded, and goes on in front of it', () => {
+  it('[RC5] diverged: says in one line how much was not recorded, and goes on in front of it', () => {
     bench.update('s1', 'log-4~boot-3', 'abc');
     bench.update('s1', 'log-4~boot-7', 'defg');
     bench.reconnect();
@@ -265,7 +265,7 @@ describe('a cursor that cannot be used', () => {
     expect(bench.link.phase.name).toBe('live');
   });
 
-  it.each(['foreign', 'ahead', 'expired'])('%s: says so and shows everything from the beginning', (reason) => {
+  it.each(['foreign', 'ahead', 'expired'])('[RC6] %s: says so and shows everything from the beginning', (reason) => {
     bench.reconnect();
     bench.resumed({ mode: 'none', reason, eventId: 'new-6', approvals: 0 });
     expect(bench.texts()).toEqual([expect.stringContaining('the whole session from its beginning')]);
@@ -279,7 +279,7 @@ describe('a cursor that cannot be used', () => {
     expect(at(bench.asked('session/resume'), 'params', '_meta', 'sidecar', 'afterEventId')).toBe('new-6');
   });
 
-  it('an unknown session: one line, and its requests get the error', () => {
+  it('[RC8] an unknown session: one line, and its requests get the error', () => {
     bench.local(PROMPT);
     bench.reconnect();
     bench.answer('initialize');
@@ -291,7 +291,7 @@ describe('a cursor that cannot be used', () => {
 });
 
 describe('requests of the agent', () => {
-  it('an approval that is asked again is the card that is open; its answer goes to where it was asked last', () => {
+  it('[RC3] an approval that is asked again is the card that is open; its answer goes to where it was asked last', () => {
     bench.remote({ id: 1, ...CARD });
     const card = bench.toLocal.at(-1);
     bench.reconnect();
@@ -302,7 +302,7 @@ describe('requests of the agent', () => {
     expect(bench.toRemote.at(-1)).toEqual({ jsonrpc: '2.0', id: 77, result: YES });
   });
 
-  it('an answer that was lost is given again, without asking anybody', () => {
+  it('[RC3] an answer that was lost is given again, without asking anybody', () => {
     bench.remote({ id: 1, ...CARD });
     bench.local({ id: bench.toLocal.at(-1)?.id, result: YES });
     bench.reconnect();
@@ -350,7 +350,7 @@ describe('requests of the agent', () => {
     expect(bench.toLocal.map(({ method }) => method)).toEqual(['$/cancel_request']);
   });
 
-  it('one with a requestKey is run once', () => {
+  it('[RC4] one with a requestKey is run once', () => {
     const read = {
       method: 'fs/read_text_file',
       params: { sessionId: 's1', path: '/f', _meta: { sidecar: { requestKey: 'k' } } },
@@ -365,7 +365,7 @@ describe('requests of the agent', () => {
     expect(bench.toRemote.at(-1)).toEqual({ jsonrpc: '2.0', id: 1, result: { content: 'c' } });
   });
 
-  it('one without a key cannot come again and is taken back at once', () => {
+  it('[RC4] one without a key cannot come again and is taken back at once', () => {
     bench.remote({ id: 1, method: 'vendor/ask', params: { sessionId: 's1' } });
     bench.toLocal.length = 0;
     bench.link.lost(bench.now, 'cut');
@@ -381,7 +381,7 @@ describe('requests of the agent', () => {
 });
 
 describe('the end', () => {
-  it('a refusal answers everything, now and later, with what was refused', () => {
+  it('[RC8] a refusal answers everything, now and later, with what was refused', () => {
     bench = new Bench();
     bench.local({ id: 1, method: 'initialize', params: { protocolVersion: 1 } });
     bench.link.refused('ws://x answered 401 Unauthorized');
@@ -411,7 +411,7 @@ describe('the end', () => {
     expect(bench.toLocal.at(-1)).toMatchObject({ id: 5, error: { data: { kind: 'message_too_large' } } });
   });
 
-  it('asks a silent peer for a sign of life that any sidecar answers, and cuts it off', () => {
+  it('[RC7] asks a silent peer for a sign of life that any sidecar answers, and cuts it off', () => {
     bench.now = HEARTBEAT;
     bench.link.tick(bench.now);
     expect(bench.toRemote.at(-1)?.method).toBe('_sidecar/ping');
@@ -420,7 +420,7 @@ describe('the end', () => {
     expect(bench.orders).toEqual(['open', 'cut']);
   });
 
-  it('what waits is bounded: the local side is told to wait', () => {
+  it('[RC10] what waits is bounded: the local side is told to wait', () => {
     bench.link.lost(bench.now, 'cut');
     expect(bench.link.congested).toBe(false);
     const text = 'x'.repeat(1024 * 1024);

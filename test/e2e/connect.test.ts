@@ -88,7 +88,7 @@ describe('connect', () => {
     expect(await ended).toBe(0);
   });
 
-  it('a half-open connection is found by both sides in bounded time, and the turn goes on', async () => {
+  it('[RC7] a half-open connection is found by both sides in bounded time, and the turn goes on', async () => {
     const scope = testScope();
     const agent = await ScriptedAgent.listen(scope);
     const sidecar = await Sidecar.start(scope, { agent: agent.command, args: QUICK });
@@ -114,7 +114,7 @@ describe('connect', () => {
     expect(at((await answer).message.result, 'stopReason')).toBe('end_turn');
   });
 
-  it('kill -9 of the sidecar in the middle of a message: the client is told what was not recorded', async () => {
+  it('[RC5] kill -9 of the sidecar in the middle of a message: the client is told what was not recorded', async () => {
     const scope = testScope();
     const agent = await ScriptedAgent.listen(scope);
     const sidecar = await Sidecar.start(scope, { agent: agent.command });
@@ -142,7 +142,7 @@ describe('connect', () => {
     expect(at((await again).message.result, 'stopReason')).toBe('end_turn');
   });
 
-  it('an unknown session is the error of ACP', async () => {
+  it('[RC8] an unknown session is the error of ACP', async () => {
     const scope = testScope();
     const sidecar = await Sidecar.start(scope, { agent: EXAMPLE_AGENT });
     const editor = connectTo(scope, sidecar.wsUrl);
@@ -151,7 +151,7 @@ describe('connect', () => {
     expect(message.error).toMatchObject({ code: -32002, data: { sessionId: 'nowhere' } });
   });
 
-  it('a refused token is an error that says so, and the right one is not refused', async () => {
+  it('[RC8] a refused token is an error that says so, and the right one is not refused', async () => {
     const scope = testScope();
     const file = join(tempDir(scope), 'tokens');
     writeFileSync(file, '# ours\nright-token controller\n');
@@ -166,7 +166,7 @@ describe('connect', () => {
     expect(JSON.parse(right.out)).toMatchObject({ id: 1, result: { protocolVersion: 1 } });
   });
 
-  it('nobody there: it is tried for a while, then it is an error', async () => {
+  it('[RC8] nobody there: it is tried for a while, then it is an error', async () => {
     const scope = testScope();
     const network = await NetworkProxy.listen(scope, 1);
     network.refusing = true;

@@ -49,7 +49,7 @@ describe('run', () => {
     expect(first.received.filter(({ message }) => message.method?.startsWith('_sidecar/'))).toEqual([]);
   });
 
-  it('closing the editor ends neither the turn nor the agent; another one finds the whole turn', async () => {
+  it('[DM2] closing the editor ends neither the turn nor the agent; another one finds the whole turn', async () => {
     const scope = testScope();
     const agent = await ScriptedAgent.listen(scope);
     const place = new RunPlace(scope, agent.command, ['--idle-exit', '4s']);
@@ -73,7 +73,7 @@ describe('run', () => {
     expect(place.sockets()).toEqual([]);
   });
 
-  it('gives the agent the environment of the run that started the daemon, and the home directory', async () => {
+  it('[DM5] gives the agent the environment of the run that started the daemon, and the home directory', async () => {
     const scope = testScope();
     const agent = await ScriptedAgent.listen(scope);
     const place = new RunPlace(scope, agent.command, [], { COLOR_OF_THE_FIRST: 'green' });
@@ -144,7 +144,7 @@ describe('one daemon', () => {
     return editors;
   }
 
-  it('20 editors that start at once get one, and nothing is left when they are gone', async () => {
+  it('[DM1] [DM3] 20 editors that start at once get one, and nothing is left when they are gone', async () => {
     const scope = testScope();
     const agent = await ScriptedAgent.listen(scope);
     const place = new RunPlace(scope, agent.command, IDLE);
@@ -155,7 +155,7 @@ describe('one daemon', () => {
     expect(place.sockets()).toEqual([]);
   });
 
-  it('the same when the last daemon was killed with -9 and its socket lies there', async () => {
+  it('[DM1] the same when the last daemon was killed with -9 and its socket lies there', async () => {
     const scope = testScope();
     const agent = await ScriptedAgent.listen(scope);
     const place = new RunPlace(scope, agent.command, IDLE);
@@ -172,7 +172,7 @@ describe('one daemon', () => {
     expect(place.sockets()).toEqual([]);
   });
 
-  it('is started again under editors when it is killed with -9: their sessions go on', async () => {
+  it('[DM1] is started again under editors when it is killed with -9: their sessions go on', async () => {
     const scope = testScope();
     const agent = await ScriptedAgent.listen(scope);
     const place = new RunPlace(scope, agent.command);
@@ -191,7 +191,7 @@ describe('one daemon', () => {
     await agent.life(1);
   });
 
-  it('an older one that has nothing to do is replaced by a newer run, a newer one is not', async () => {
+  it('[DM4] an older one that has nothing to do is replaced by a newer run, a newer one is not', async () => {
     const scope = testScope();
     const agent = await ScriptedAgent.listen(scope);
     const place = new RunPlace(scope, agent.command);
@@ -212,7 +212,7 @@ describe('one daemon', () => {
     expect(place.daemons()).toEqual([replaced]);
   });
 
-  it('an older one in the middle of a turn is not replaced', async () => {
+  it('[DM4] an older one in the middle of a turn is not replaced', async () => {
     const scope = testScope();
     const agent = await ScriptedAgent.listen(scope);
     const place = new RunPlace(scope, agent.command);
@@ -252,7 +252,7 @@ describe('no process is left behind', () => {
   it.each([
     ['the editor is killed', (_place: RunPlace, raw: RawClient) => raw.transport.close()],
     ['the bridge is killed', (place: RunPlace) => place.bridges().forEach((pid) => process.kill(pid, 'SIGKILL'))],
-  ])('%s, with an agent that ignores the end of stdin and has a grandchild', async (_how, end) => {
+  ])('[DM3] %s, with an agent that ignores the end of stdin and has a grandchild', async (_how, end) => {
     const scope = testScope();
     const agent = await ScriptedAgent.listen(scope);
     const place = new RunPlace(scope, agent.command, IDLE);

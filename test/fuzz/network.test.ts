@@ -114,7 +114,7 @@ async function observer(sidecar: Sidecar): Promise<RawClient> {
 }
 
 describe('a bad network', () => {
-  it(`${DROPS} drops: each client ends with the transcript of one that never lost its connection`, {
+  it(`[RC1] [RC2] [RC3] [RC4] ${DROPS} drops: each client ends with the transcript of one that never lost its connection`, {
     timeout: 60_000 + DROPS * 1500,
   }, async () => {
     const { sidecar, network, clients, random, runs } = await setUp();
@@ -159,7 +159,7 @@ describe('a bad network', () => {
     }
   });
 
-  it(`${KILLS} times kill -9 of the sidecar: what was recorded comes once, and each prompt is answered`, {
+  it(`[RC1] [RC2] ${KILLS} times kill -9 of the sidecar: what was recorded comes once, and each prompt is answered`, {
     timeout: 60_000 + KILLS * 5000,
   }, async () => {
     const { sidecar, network, clients, random, runs } = await setUp();
