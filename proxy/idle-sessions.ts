@@ -25,10 +25,8 @@ export function canSleep(session: Session, usedAt: number, now: number): boolean
     session.order.quiet &&
     session.order.peekRow() === undefined &&
     !session.turns.busy &&
-    session.approvals.pending === 0 &&
-    session.clientRequests.pending === 0 &&
-    session.clientRequests.terminals.size === 0 &&
-    session.approvals.elicitations.waiting === 0 &&
+    session.approvals.idle &&
+    session.clientRequests.idle &&
     session.binding === undefined &&
     session.replay === undefined &&
     session.primer === undefined &&

@@ -33,9 +33,6 @@ import { Elicitations } from './elicitations.ts';
 import { controllersOf } from './same-client.ts';
 import type { Session } from './session.ts';
 
-/** Questions of a session that may wait at the same time. */
-const MAX_PENDING = 1000;
-
 /** What the agent is answered: a result or an error, wire text. */
 interface Answer {
   readonly text: string;
@@ -88,6 +85,11 @@ export class Approvals {
   /** Approvals that wait for an answer or for its commit. */
   get pending(): number {
     return this.#open.size;
+  }
+
+  /** Nothing here has to outlive the session in memory. */
+  get idle(): boolean {
+    return this.#open.size === 0 && this.elicitations.idle;
   }
 
   list(): PendingApproval[] {
@@ -192,7 +194,6 @@ export class Approvals {
 
   /** Why this question cannot be asked. Nobody attached is no reason: it waits. */
   #refusal(request: AgentRequest): ReturnType<typeof rpcError> | undefined {
-    if (this.#open.size >= MAX_PENDING) return rpcError('internal', `${MAX_PENDING} questions of this session wait`);
     const capability = capabilityFor(request.method, request.params);
     const controllers = controllersOf(this.#session);
     if (capability === undefined || controllers.length === 0) return undefined;

@@ -53,6 +53,11 @@ export class ClientRequests {
     return this.#pending.size;
   }
 
+  /** Nothing here has to outlive the session in memory. */
+  get idle(): boolean {
+    return this.#pending.size === 0 && this.#away.size === 0 && this.terminals.idle;
+  }
+
   ask(request: AgentRequest): void {
     const client = this.#choose(request);
     if ('refused' in client) {

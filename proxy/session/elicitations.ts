@@ -13,15 +13,15 @@ const MAX_OPEN = 1000;
 export class Elicitations {
   readonly #session: Session;
   readonly #sentTo = new Map<string, Client>();
-  /** Messages for clients that are away. */
-  get waiting(): number {
-    return this.#waiting.length;
-  }
-
   #waiting: { readonly client: Client; readonly wire: string }[] = [];
 
   constructor(session: Session) {
     this.#session = session;
+  }
+
+  /** No completion waits for its client. */
+  get idle(): boolean {
+    return this.#waiting.length === 0;
   }
 
   sent(elicitationId: unknown, client: Client): void {

@@ -41,9 +41,9 @@ export class Terminals {
     this.#session = session;
   }
 
-  /** Terminals that are known, also released ones whose output is still shown. */
-  get size(): number {
-    return this.#terminals.size;
+  /** No terminal runs. */
+  get idle(): boolean {
+    return [...this.#terminals.values()].every(({ released }) => released);
   }
 
   /** The client of a live terminal. */
