@@ -1,4 +1,5 @@
 /** An ACP client for measuring: requests by promise, updates straight to the check that counts them. */
+import { ProcessClient } from './process-client.ts';
 import type { StreamCheck } from './stream-check.ts';
 import { type Block, WebSocketClient } from './websocket-client.ts';
 
@@ -19,7 +20,7 @@ export class AcpClient {
   /** Where updates go; without one they are dropped. */
   check: StreamCheck | undefined;
   readonly #pending = new Map<number, Pending>();
-  #socket: WebSocketClient | undefined;
+  #socket: WebSocketClient | ProcessClient | undefined;
   #lastId = 0;
 
   /** Connects to `ws://HOST:PORT/acp` and initializes. */
@@ -31,6 +32,23 @@ export class AcpClient {
     });
     await client.request('initialize', { protocolVersion: 1, clientCapabilities: {} });
     return client;
+  }
+
+  /** Starts a command that speaks ACP on stdio and initializes. */
+  static async overProcess(command: readonly string[], env: NodeJS.ProcessEnv): Promise<AcpClient> {
+    const client = new AcpClient();
+    client.#socket = new ProcessClient(command, env, {
+      message: (block, from, to) => client.#take(block, from, to),
+      closed: (reason) => client.#fail(reason),
+    });
+    await client.request('initialize', { protocolVersion: 1, clientCapabilities: {} });
+    return client;
+  }
+
+  /** Closes, and waits for the process to end. */
+  async end(): Promise<void> {
+    this.close();
+    if (this.#socket instanceof ProcessClient) await this.#socket.exited;
   }
 
   request(method: string, params: unknown): Promise<Record<string, unknown>> {

@@ -7,13 +7,14 @@
  */
 import { cpus } from 'node:os';
 import { parseArgs } from 'node:util';
+import { bridgeCase } from './bridge-case.ts';
 import { replayCase } from './replay-case.ts';
 import { type BenchCase, type Line, type Sample, Samples } from './samples.ts';
 import { stopAll } from './server-process.ts';
 import { streamCases } from './stream-cases.ts';
 import { isInMemory } from './workplace.ts';
 
-const CASES = [...streamCases, replayCase];
+const CASES = [...streamCases, bridgeCase, replayCase];
 const RUN_TIMEOUT_MS = 60_000;
 
 interface CaseRun {

@@ -8,12 +8,16 @@ import { nowNs } from './script.ts';
 export type ServerKind = 'sidecar' | 'plain' | 'cork';
 
 const ROOT = resolve(import.meta.dirname, '../../..');
-const SIDECAR = join(ROOT, 'bin/acp-sidecar.cjs');
+export const SIDECAR = join(ROOT, 'bin/acp-sidecar.cjs');
 const HERE = join(ROOT, 'dist/test/bench');
 const STDERR_TAIL_CHARS = 2_000;
 
+export function agentCommand(): string[] {
+  return [process.execPath, join(HERE, 'bench-agent.js')];
+}
+
 function commandOf(kind: ServerKind, store: string): readonly string[] {
-  const agent = [process.execPath, join(HERE, 'bench-agent.js')];
+  const agent = agentCommand();
   if (kind !== 'sidecar') return [process.execPath, join(HERE, 'byte-bridge.js'), kind, ...agent];
   if (!existsSync(SIDECAR)) throw new Error(`${SIDECAR} is not built`);
   return [SIDECAR, 'serve', '--store', store, '--listen', '127.0.0.1:0', '--', ...agent];
