@@ -1,4 +1,5 @@
 /** What the parts of the proxy share: made once in `server.ts`. */
+import type { GroupCommit } from '../storage/group-commit.ts';
 import type { EventLog } from '../storage/event-log.ts';
 import type { HistoryCache } from '../storage/history-cache.ts';
 import type { AgentHost } from './agent/agent-host.ts';
@@ -22,6 +23,7 @@ export interface House {
   /** With `--trace` only. */
   readonly trace: Trace | undefined;
   readonly log: EventLog;
+  readonly commit: GroupCommit;
   readonly history: HistoryCache;
   readonly titles: SessionTitles;
   readonly coldViews: ColdViews;

@@ -12,20 +12,12 @@ import type { SessionRow } from '../storage/event-log.ts';
 import { MAX_EARLY_BYTES, boundHit } from './bounds.ts';
 import { IdleSessions, canSleep } from './idle-sessions.ts';
 import { recordBound } from './agent/binding.ts';
+import { type ForkFacts, newRow, type NewSessionFacts } from './new-row.ts';
+import { Swallow } from './agent/swallow.ts';
 import { foldLog } from './session/open-session.ts';
 import type { AcceptedText, IncomingUpdate } from './session/intake.ts';
 import { Session, type SessionHost } from './session/session.ts';
 import { emptySessionState } from '../protocol/v1/session-state.ts';
-
-/** What `session/new` and `session/fork` tell about the session that they make. */
-export interface NewSessionFacts {
-  readonly agentSessionId: string;
-  readonly cwd: string;
-  readonly additionalDirectories?: readonly string[] | undefined;
-  readonly mcpServerNames: readonly string[];
-  /** The agent's result, wire text. */
-  readonly response: string;
-}
 
 type Opened = { readonly session: Session } | { readonly error: RpcError } | undefined;
 
@@ -43,6 +35,8 @@ export class Registry {
   readonly #children = new Map<string, Session>();
   /** Ids of this agent life that no session lives in any more. */
   readonly #retired = new Set<string>();
+  /** Imports that are under way. */
+  readonly #collecting = new Map<string, (update: IncomingUpdate) => void>();
   /** Updates kept for sessions that the agent has not named yet. */
   readonly #early = new Map<string, IncomingUpdate[]>();
   #earlyBytes = 0;
@@ -147,47 +141,139 @@ export class Registry {
     };
   }
 
+  /** What has come early for an id is not wanted: the agent replayed what a log has. */
+  dropEarly(agentSessionId: string): void {
+    this.#early.delete(agentSessionId);
+  }
+
+  /** While `take` is set, updates for an id that no session has go there. Call the result to end that. */
+  collect(agentSessionId: string, take: (update: IncomingUpdate) => void): () => void {
+    this.#retired.delete(agentSessionId);
+    this.#collecting.set(agentSessionId, take);
+    return () => this.#collecting.delete(agentSessionId);
+  }
+
   /** Makes a session that the agent has just named. `created` runs when that is durable, `refused` on a full disk. */
   create(facts: NewSessionFacts, created: (session: Session) => void, refused: (message: string) => void): void {
-    const { agentSessionId, cwd, additionalDirectories } = facts;
-    const now = this.#host.now();
+    const { agentSessionId } = facts;
+    const row = newRow(this.#host, this.#freeId(agentSessionId), facts);
+    const session = new Session(this.#host, { ...row, bound: [agentSessionId] }, emptySessionState(), 0);
+    this.#begin(session, agentSessionId, facts, created, refused);
+    recordBound(session, agentSessionId, 'new', facts.response);
+    const early = this.#early.get(agentSessionId) ?? [];
+    this.#early.delete(agentSessionId);
+    for (const update of early) session.intake.update(update);
+  }
+
+  /** Makes a session that shares the events of `parent` up to `seq`, without copying one. */
+  fork(
+    parent: Session,
+    seq: number,
+    facts: ForkFacts,
+    created: (session: Session) => void,
+    refused: (message: string) => void,
+  ): void {
+    const folded = foldLog(this.#host.log, parent.row, seq);
+    if ('error' in folded) {
+      refused(folded.error.message);
+      return;
+    }
+    const { agentSessionId, response } = facts;
+    const { num, low, title } = parent.row;
     const row: SessionRow = {
-      sessionId: this.#freeId(agentSessionId),
-      num: this.#host.log.nextNum(),
-      logId: newLogId(),
-      cwd,
-      ...(additionalDirectories ? { additionalDirectories } : {}),
-      createdAt: now,
-      updatedAt: now,
-      bound: [agentSessionId],
-      low: 1,
+      ...newRow(this.#host, agentSessionId === undefined ? this.#host.newId() : this.#freeId(agentSessionId), facts),
+      ...(title === undefined ? {} : { title }),
+      bound: agentSessionId === undefined ? [] : [agentSessionId],
+      low,
+      base: { num, seq },
     };
-    const session = new Session(this.#host, row, emptySessionState(), 0);
+    const session = new Session(this.#host, row, folded.state, seq);
+    if (agentSessionId !== undefined) session.replay = new Swallow(session);
+    // Answered when the last of its first events is durable.
+    this.#begin(session, agentSessionId, facts, () => session.order.note(() => created(session)), refused);
+    session.record({
+      type: 'session_forked',
+      required: true,
+      payload: stringifyWire({ parent: parent.sessionId, eventId: parent.eventId({ seq, offset: 0 }) }),
+    });
+    if (agentSessionId !== undefined && response !== undefined)
+      recordBound(session, agentSessionId, 'resumed', response);
+    session.repair();
+  }
+
+  /** The session is in the house; its first event and its row go into one commit. */
+  #begin(
+    session: Session,
+    agentSessionId: string | undefined,
+    facts: Omit<NewSessionFacts, 'agentSessionId' | 'response'>,
+    created: (session: Session) => void,
+    refused: (message: string) => void,
+  ): void {
+    const { sessionId } = session;
     session.agentSessionId = agentSessionId;
     this.#used(session);
     this.#makeRoom();
-    this.route(agentSessionId, session);
+    if (agentSessionId !== undefined) this.route(agentSessionId, session);
     const giveUp = (message: string): void => {
-      this.#sessions.delete(row.sessionId);
-      this.#byAgentId.delete(agentSessionId);
+      this.#sessions.delete(sessionId);
+      if (agentSessionId !== undefined) this.#byAgentId.delete(agentSessionId);
       session.close();
       session.order.discard();
       refused(message);
     };
     session.setRow({});
-    const { mcpServerNames } = facts;
+    const { cwd, additionalDirectories, mcpServerNames: mcpServers } = facts;
     session.record(
       {
         type: 'session_created',
         required: true,
-        payload: stringifyWire({ sessionId: row.sessionId, cwd, additionalDirectories, mcpServers: mcpServerNames }),
+        payload: stringifyWire({ sessionId, cwd, additionalDirectories, mcpServers }),
       },
       { refused: giveUp, settled: () => created(session) },
     );
-    recordBound(session, agentSessionId, 'new', facts.response);
-    const early = this.#early.get(agentSessionId) ?? [];
-    this.#early.delete(agentSessionId);
-    for (const update of early) session.intake.update(update);
+  }
+
+  /**
+   * Makes a session of what an agent has replayed of one that only it knew. Its events come first; the row and
+   * `session_created` are committed last, so that one that is cut off is none.
+   */
+  import(
+    facts: NewSessionFacts,
+    updates: readonly IncomingUpdate[],
+    created: (session: Session) => void,
+    refused: (message: string) => void,
+  ): void {
+    const { agentSessionId, cwd, additionalDirectories, mcpServerNames: mcpServers } = facts;
+    const row = { ...newRow(this.#host, agentSessionId, facts), bound: [agentSessionId] };
+    const session = new Session(this.#host, row, emptySessionState(), 0);
+    for (const update of updates) session.intake.update(update);
+    session.intake.flush();
+    recordBound(session, agentSessionId, 'loaded', facts.response);
+    session.dropRow();
+    session.order.note(() => {
+      session.setRow({});
+      session.record(
+        {
+          type: 'session_created',
+          required: true,
+          payload: stringifyWire({ sessionId: agentSessionId, cwd, additionalDirectories, mcpServers, imported: true }),
+        },
+        {
+          refused: (message) => {
+            session.close();
+            session.order.discard();
+            refused(message);
+          },
+          settled: () => {
+            session.agentSessionId = agentSessionId;
+            this.#used(session);
+            this.#makeRoom();
+            this.route(agentSessionId, session);
+            created(session);
+          },
+        },
+      );
+    });
   }
 
   /**
@@ -195,18 +281,21 @@ export class Registry {
    * any more. `done` gets what went wrong, if anything.
    */
   remove(session: Session, done: (problem: string | undefined) => void): void {
-    session.setRow({ tombstone: true });
+    const { title } = session.row;
+    session.setRow({ tombstone: true, title: null });
     session.record(
       { type: 'session_closed', payload: '{"deleted":true}' },
       {
         refused: (message) => {
-          session.setRow({ tombstone: false });
+          session.setRow({ tombstone: false, title: title ?? null });
           done(message);
         },
         settled: () => {
-          for (const client of session.clients.keys()) session.detach(client);
+          for (const client of session.clients.keys()) client.detach(session);
           session.close();
           this.#sessions.delete(session.sessionId);
+          const { agentSessionId } = session;
+          if (agentSessionId !== undefined) this.unroute(agentSessionId);
           done(undefined);
         },
       },
@@ -221,6 +310,11 @@ export class Registry {
       return text && { session, text };
     }
     if (this.#retired.has(agentSessionId)) return undefined;
+    const collect = this.#collecting.get(agentSessionId);
+    if (collect) {
+      collect(incoming);
+      return undefined;
+    }
     if (this.#creating > 0) {
       const list = this.#early.get(agentSessionId) ?? [];
       // What is parsed of an update takes several times the memory of its text.
@@ -276,8 +370,4 @@ export class Registry {
     while (this.#host.log.row(id) ?? this.#sessions.get(id)) id = `${agentSessionId}-${randomBytes(4).toString('hex')}`;
     return id;
   }
-}
-
-function newLogId(): string {
-  return randomBytes(6).toString('hex');
 }

@@ -186,6 +186,7 @@ class Server {
       config,
       logger,
       log: eventLog,
+      commit: this.#commit,
       history,
       titles: new SessionTitles(log),
       coldViews: new ColdViews(log, now),

@@ -3,15 +3,23 @@
  * cursor. Order on the wire: replay, open run, pending tool progress, response, pending approvals, live.
  */
 import type { Position } from '../../protocol/event-id.ts';
-import { type RequestMessage, isObject, notificationText, paramsOf, responseText } from '../../protocol/json-rpc.ts';
+import {
+  type RequestMessage,
+  errorText,
+  isObject,
+  notificationText,
+  paramsOf,
+  responseText,
+} from '../../protocol/json-rpc.ts';
 import { currentAnswer } from '../../protocol/v1/current-answer.ts';
-import { stringifyWire } from '../../protocol/wire-text.ts';
+import { stringifyWire, valueAt } from '../../protocol/wire-text.ts';
 import { isTextBoundary, resolveCursor } from '../../storage/cursor.ts';
 import type { Connection } from '../connection.ts';
 import { resultFor } from '../session/client-view.ts';
 import type { Session } from '../session/session.ts';
 import { withSidecarMeta } from '../session/sidecar-meta.ts';
-import { rememberServers } from './new-session.ts';
+import { importSession, mayImport } from '../agent/import-session.ts';
+import { factsOf, rememberServers } from './new-session.ts';
 import { attachAt, sessionOf } from './session-of.ts';
 
 export type ReplayReason = 'no_cursor' | 'malformed' | 'foreign' | 'ahead' | 'diverged' | 'expired';
@@ -23,9 +31,32 @@ interface Start {
 }
 
 export function attachSession(connection: Connection, message: RequestMessage): void {
+  const { sessionId, cwd } = paramsOf(message);
+  if (connection.role === 'controller' && typeof cwd === 'string' && mayImport(connection.house, sessionId)) {
+    void importAndAttach(connection, message, sessionId, cwd);
+    return;
+  }
   const session = sessionOf(connection, message);
   if (!session) return;
   session.whenRepaired(() => attachNow(connection, message, session));
+}
+
+/** A session that only the agent knows comes into the log, and is then served from it. */
+async function importAndAttach(
+  connection: Connection,
+  message: RequestMessage,
+  sessionId: string,
+  cwd: string,
+): Promise<void> {
+  const params = message.params ? message.wire.slice(message.params.valueStart, message.params.valueEnd) : '{}';
+  const servers = valueAt(params, ['mcpServers']);
+  const mcpServers = servers?.startsWith('[') ? servers : '[]';
+  const place = { ...factsOf(paramsOf(message), cwd), mcpServers };
+  const imported = await importSession(connection.house, sessionId, place);
+  if (imported.outcome === 'imported') attachNow(connection, message, imported.session);
+  else if (imported.outcome === 'failed') connection.send(errorText(message.id, imported.error));
+  else connection.fail(message.id, 'unknown_session', undefined, { sessionId });
+  connection.kick();
 }
 
 function attachNow(connection: Connection, message: RequestMessage, session: Session): void {

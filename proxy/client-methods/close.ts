@@ -1,60 +1,90 @@
 /**
- * `session/close`: while others are on the session it only detaches; the last one's ends what runs and reaches the
- * agent. The log stays. `session/delete` takes the log away, for everyone.
+ * `session/close`: while others are on the session it only detaches; the last one's ends what runs, and then the agent's
+ * part. The log stays, and the session can be loaded again. `session/delete` takes the log away, for everyone.
  */
 import { type RequestMessage, isObject, responseText } from '../../protocol/json-rpc.ts';
-import { parseWire } from '../../protocol/wire-text.ts';
-import type { Connection } from '../connection.ts';
-import type { Session } from '../session/session.ts';
 import { stringifyWire } from '../../protocol/wire-text.ts';
+import { capabilitiesOf } from '../agent/agent-host.ts';
+import type { Connection } from '../connection.ts';
+import { sweep } from '../control/store-commands.ts';
+import type { House } from '../house.ts';
+import type { Session } from '../session/session.ts';
 import { sessionOf } from './session-of.ts';
 
 export function closeSession(connection: Connection, message: RequestMessage): void {
   const session = sessionOf(connection, message);
   if (!session) return;
-  const last = [...session.clients.keys()].every((client) => client === connection);
   const done = (): void => {
     connection.detach(session);
     connection.send(responseText(message.id, '{}'));
     connection.kick();
   };
-  if (!last) {
+  const others = (): boolean => [...session.clients.keys()].some((client) => client !== connection);
+  if (others()) {
     done();
     return;
   }
   session.turns.cancel();
+  session.turns.whenIdle(() => {
+    if (!others()) closeInAgent(connection.house, session);
+  });
   session.record({ type: 'session_closed', payload: '{}' }, { settled: done, refused: done });
-  tellAgent(connection, session, 'close');
 }
 
 export function deleteSession(connection: Connection, message: RequestMessage): void {
   const session = sessionOf(connection, message);
   if (!session) return;
   session.turns.cancel();
-  tellAgent(connection, session, 'delete');
-  connection.house.registry.remove(session, (outcome) => {
-    if (outcome === undefined) connection.send(responseText(message.id, '{}'));
-    else connection.fail(message.id, 'not_persisted', outcome);
-    connection.kick();
+  const { house } = connection;
+  session.turns.whenIdle(() => {
+    deleteInAgent(house, session);
+    house.registry.remove(session, (problem) => {
+      if (problem === undefined) connection.send(responseText(message.id, '{}'));
+      else connection.fail(message.id, 'not_persisted', problem);
+      connection.kick();
+      if (problem === undefined) void forget(house, session);
+    });
   });
 }
 
-/** The agent's part, when it is bound and knows the method. Its answer changes nothing here. */
-function tellAgent(connection: Connection, session: Session, what: 'close' | 'delete'): void {
-  const { agentHost, registry } = connection.house;
+/** Its events go in small commits behind everybody else's; what forks still read stays. */
+async function forget(house: House, session: Session): Promise<void> {
+  house.history.forget(session.row.num);
+  house.mcpServers.delete(session.sessionId);
+  try {
+    for (let row: typeof session.row | undefined = session.row; row; ) {
+      if (row.tombstone) await sweep(house, row.num);
+      const parent: number | undefined = row.base?.num;
+      row = parent === undefined ? undefined : [...house.log.rows()].find(({ num }) => num === parent);
+    }
+  } catch (error) {
+    house.logger.warn({ err: error, sessionId: session.sessionId }, 'events of a deleted session are left for later');
+  }
+}
+
+/** The next request that needs the agent binds the session again. */
+function closeInAgent(house: House, session: Session): void {
+  const { agentHost, registry } = house;
   const { agentSessionId } = session;
-  const stored = agentHost.storedAnswer;
-  if (agentSessionId === undefined || stored === undefined || !agentHost.link) return;
-  const value = parseWire(stored);
-  const capabilities = isObject(value) && isObject(value['agentCapabilities']) ? value['agentCapabilities'] : {};
-  const known = isObject(capabilities['sessionCapabilities']) ? capabilities['sessionCapabilities'] : {};
-  if (!isObject(known[what])) return;
-  session.holds++;
-  agentHost.link.request(`session/${what}`, stringifyWire({ sessionId: agentSessionId }), () => {
-    session.holds--;
-    if (session.agentSessionId !== agentSessionId || session.turns.current) return;
-    session.agentSessionId = undefined;
-    registry.unroute(agentSessionId);
-    agentHost.link?.dropTemplates();
-  });
+  if (agentSessionId === undefined || !agentHost.link || !agentCan(house, 'close')) return;
+  session.agentSessionId = undefined;
+  session.replay?.end();
+  session.replay = undefined;
+  registry.unroute(agentSessionId);
+  agentHost.link.dropTemplates();
+  agentHost.link.request('session/close', stringifyWire({ sessionId: agentSessionId }), () => undefined);
+}
+
+function deleteInAgent(house: House, session: Session): void {
+  const { link } = house.agentHost;
+  if (!link || !agentCan(house, 'delete')) return;
+  for (const sessionId of session.row.bound) {
+    link.request('session/delete', stringifyWire({ sessionId }), () => undefined);
+  }
+}
+
+function agentCan(house: House, what: 'close' | 'delete'): boolean {
+  const stored = house.agentHost.storedAnswer;
+  const known = stored === undefined ? undefined : capabilitiesOf(stored)['sessionCapabilities'];
+  return isObject(known) && isObject(known[what]);
 }

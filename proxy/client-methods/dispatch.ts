@@ -15,6 +15,7 @@ import { promptSession } from './prompt.ts';
 import { sidecarEvents, sidecarHistory, sidecarStatus } from './extension.ts';
 import { closeSession, deleteSession } from './close.ts';
 import { listSessions } from './list.ts';
+import { forkSession } from './fork.ts';
 import { attachSession } from './attach.ts';
 import { newSession } from './new-session.ts';
 import { sidecarApprovals } from './pending-approvals.ts';
@@ -36,6 +37,7 @@ const REQUESTS: Readonly<Record<string, RequestHandler>> = {
   'session/set_config_option': setModeOrOption,
   'session/close': closeSession,
   'session/delete': deleteSession,
+  'session/fork': forkSession,
   '_sidecar/history': sidecarHistory,
   'session/attach': attachToSession,
   'session/detach': detachFromSession,

@@ -93,7 +93,7 @@ export function identify(connection: Connection, clientId: string): void {
 }
 
 /** What the sidecar serves, whatever the agent can. */
-const SERVED = ['list', 'resume', 'close', 'delete', 'attach'];
+const SERVED = ['list', 'resume', 'close', 'delete', 'fork', 'attach'];
 
 function ourAnswer(result: string, clientCapabilities: unknown): string {
   let text = result.startsWith('{') ? result : '{}';

@@ -23,6 +23,10 @@ export function newSession(connection: Connection, message: RequestMessage): voi
     connection.fail(message.id, 'invalid_params', 'session/new needs a cwd that is an absolute path');
     return;
   }
+  if (connection.house.log.lowOnSpace) {
+    connection.fail(message.id, 'not_persisted');
+    return;
+  }
   withAgent(connection, message, (agent) => {
     const { registry } = connection.house;
     const created = registry.creating();
@@ -79,10 +83,16 @@ export function factsOf(
 }
 
 /** The client that asked is on the session from its first event on, and gets its response before anything else. */
-function introduce(connection: Connection, message: RequestMessage, session: Session, response: string): void {
+export function introduce(
+  connection: Connection,
+  message: RequestMessage,
+  session: Session,
+  response: string,
+  seq = 1,
+): void {
   rememberServers(connection, message, session);
   session.boundServers = connection.house.mcpServers.get(session.sessionId);
-  const at = { seq: 1, offset: 0 };
+  const at = { seq, offset: 0 };
   const found = memberAt(response, ['sessionId']);
   const named = found ? splice(response, [setValue(found, stringifyWire(session.sessionId))]) : response;
   const result = withSidecarMeta(resultFor(connection, named), { eventId: session.eventId(at) });

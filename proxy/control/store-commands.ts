@@ -5,7 +5,7 @@
 import { backupStore } from '../../storage/backup.ts';
 import { BulkSource } from '../../storage/bulk-source.ts';
 import { encodeRecord } from '../../storage/event-codec.ts';
-import type { CommitOutcome, SessionRow } from '../../storage/event-log.ts';
+import type { CommitOutcome, EventLog, SessionRow } from '../../storage/event-log.ts';
 import { importSession } from '../../storage/export.ts';
 import type { GroupCommit } from '../../storage/group-commit.ts';
 import type { HistoryCache } from '../../storage/history-cache.ts';
@@ -131,7 +131,10 @@ async function deleteCommand(host: StoreHost, sessionId: string, print: Print): 
 }
 
 /** Frees what a session no longer needs and no fork reads. */
-export async function sweep(host: Pick<StoreHost, 'log' | 'commit'>, num: number): Promise<void> {
+export async function sweep(
+  host: { readonly log: EventLog; readonly commit: GroupCommit },
+  num: number,
+): Promise<void> {
   const row = [...host.log.rows()].find((candidate) => candidate.num === num);
   if (!row) return;
   const removals = unneeded(host.log, row, neededSegments(host.log));

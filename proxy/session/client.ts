@@ -21,6 +21,8 @@ export interface Client extends View {
   expect(handler: AnswerHandler): string;
   /** Gives up a reserved id: its answer is dropped. */
   forget(id: string): void;
+  /** Takes it off a session. */
+  detach(session: unknown): void;
   /** There is something to pump. */
   kick(): void;
 }

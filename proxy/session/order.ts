@@ -188,6 +188,10 @@ export class Order implements AppendSource {
     this.#options.touched();
   }
 
+  dropRow(): void {
+    this.#row = undefined;
+  }
+
   /** Something waits for a commit. */
   get pending(): boolean {
     return this.#items.length > 0;

@@ -157,6 +157,11 @@ export class Session implements PumpSource {
     this.order.setRow(this.#row);
   }
 
+  /** The row is not to be written yet. */
+  dropRow(): void {
+    this.order.dropRow();
+  }
+
   /** The cursor of a position. */
   eventId(at: Position): string {
     const { logId } = this.envelope;

@@ -9,16 +9,14 @@
  * idempotent: sent again it joins the turn or gets the recorded end.
  */
 import { type InterruptedCode, type RpcError, rpcError } from '../../protocol/error.ts';
-import { settledId } from '../../protocol/event-id.ts';
-import { errorText, isObject, responseText } from '../../protocol/json-rpc.ts';
-import { decodeWire, memberAt, setValue, splice, stringifyWire, valueAt } from '../../protocol/wire-text.ts';
-import { decodeRecord } from '../../storage/event-codec.ts';
+import { errorText, isObject } from '../../protocol/json-rpc.ts';
+import { memberAt, setValue, splice, stringifyWire } from '../../protocol/wire-text.ts';
 import { MAX_QUEUED_PROMPTS, boundHit } from '../bounds.ts';
 import type { AgentAnswer, AgentPort, BoundOutcome } from './agent-port.ts';
 import type { Client } from './client.ts';
 import { type PromptInput, primedParams, promptText, turnFacts } from './prompt-input.ts';
+import { promptResponse, recordedEnd } from './recorded-end.ts';
 import type { Session } from './session.ts';
-import { withSidecarMeta } from './sidecar-meta.ts';
 
 interface Requester {
   readonly client: Client;
@@ -49,6 +47,7 @@ export class Turns {
   readonly #session: Session;
   #current: Turn | undefined;
   readonly #queue: Turn[] = [];
+  #idle: (() => void)[] = [];
   #quietTimer: NodeJS.Timeout | undefined;
   #cancelTimer: NodeJS.Timeout | undefined;
 
@@ -69,6 +68,12 @@ export class Turns {
   get status(): { turnId: string; state: 'queued' | 'running' } | undefined {
     if (!this.#current) return undefined;
     return { turnId: this.#current.turnId, state: this.#current.phase === 'queued' ? 'queued' : 'running' };
+  }
+
+  /** Runs when no turn runs and none waits. */
+  whenIdle(run: () => void): void {
+    if (this.busy) this.#idle.push(run);
+    else run();
   }
 
   prompt(input: PromptInput): void {
@@ -253,13 +258,8 @@ export class Turns {
     }
     const text = result ? wire.slice(result.valueStart, result.valueEnd) : '{}';
     this.#end(turn, `{"outcome":"response","response":${text}}`, (id, seq) =>
-      this.#response(id, text, turn.turnId, seq),
+      promptResponse(this.#session, id, text, turn.turnId, seq),
     );
-  }
-
-  #response(id: string, result: string, turnId: string, seq: number): string {
-    const eventId = settledId(this.#session.envelope.logId, seq);
-    return responseText(id, withSidecarMeta(result, { turnId, eventId }));
   }
 
   #cancelTurn(turn: Turn, tellAgent: () => void): void {
@@ -278,7 +278,7 @@ export class Turns {
     this.#end(
       turn,
       `{"outcome":"response","response":${result}}`,
-      (id, seq) => this.#response(id, result, turn.turnId, seq),
+      (id, seq) => promptResponse(this.#session, id, result, turn.turnId, seq),
       true,
     );
   }
@@ -313,6 +313,7 @@ export class Turns {
     this.#session.setRow({ updatedAt: this.#session.host.now() });
     if (turn === this.#current) this.#current = undefined;
     if (!this.#current) this.#next();
+    if (!this.busy) for (const run of this.#idle.splice(0)) run();
   }
 
   #settle(turn: Turn, seq: number, answer: (id: string, seq: number) => string): void {
@@ -393,26 +394,9 @@ export class Turns {
     }
     if (known.ended === undefined) return false;
     const ended = known.ended;
-    const wire = this.#recorded(requestId, known.turnId, ended);
+    const wire = (): string => recordedEnd(this.#session, requestId, known.turnId, ended);
     if (ended <= this.#session.order.head) this.#owe(client, ended, wire());
     else this.#session.order.note(() => this.#owe(client, ended, wire()));
     return true;
-  }
-
-  #recorded(requestId: string, turnId: string, seq: number): () => string {
-    return () => {
-      let payload = '{}';
-      this.#session.log.scan(this.#session.order.num, seq, seq, (at, record, length) => {
-        const event = decodeRecord(record, length, at);
-        if (!('unreadable' in event)) payload = event.payload;
-        return false;
-      });
-      const response = valueAt(payload, ['response']);
-      if (response !== undefined) return this.#response(requestId, response, turnId, seq);
-      const error = valueAt(payload, ['error']);
-      if (error !== undefined) return errorText(requestId, error);
-      const { code, message } = JSON.parse(decodeWire(payload)) as { code?: string; message?: string };
-      return errorText(requestId, stringifyWire(rpcError('interrupted', message, { code, turnId })));
-    };
   }
 }

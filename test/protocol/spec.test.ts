@@ -15,7 +15,7 @@ const notYetTested: readonly string[] = [
   ...'ID2 ID3 ID4 ID5'.split(' '),
   ...'LN4 LN5'.split(' '),
   ...'IN1 IN2 IN3'.split(' '),
-  ...'SS1 SS2 SS3 SS4'.split(' '),
+  ...'SS1'.split(' '),
   ...'AG2 AG6'.split(' '),
   ...'ER6'.split(' '),
   ...'AP1 AP2 AP3 AP4 AP5 AP6 AP7'.split(' '),
