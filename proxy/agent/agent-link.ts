@@ -8,6 +8,7 @@ import '../../storage/latin1.ts';
 import { isUtf8 } from 'node:buffer';
 import { rpcError } from '../../protocol/error.ts';
 import {
+  type InvalidMessage,
   type NotificationMessage,
   type RequestMessage,
   type ResponseMessage,
@@ -152,7 +153,7 @@ export class AgentLink implements AgentPort, LineSink {
     switch (message.kind) {
       case 'invalid':
         this.#dropped('agent_not_json_rpc');
-        this.#logger.warn({ bytes: wire.length, reason: message.reason }, 'agent stdout: not a JSON-RPC message');
+        this.#logger.warn({ bytes: wire.length, reason: whyNot(message) }, 'agent stdout: not a JSON-RPC message');
         return;
       case 'response':
         this.#response(message);
@@ -243,6 +244,11 @@ export class AgentLink implements AgentPort, LineSink {
     this.#logger.warn({ bytes: bytes.length }, 'agent stdout: invalid UTF-8 was replaced');
     return Buffer.from(bytes.toString('utf8')).latin1Slice();
   }
+}
+
+/** What JSON.parse says quotes the text, which the log must not hold. */
+function whyNot({ code, reason }: InvalidMessage): string {
+  return code === -32700 ? 'not JSON' : reason;
 }
 
 function valueText(wire: string, found: Member | undefined): string | undefined {
