@@ -86,6 +86,7 @@ function contentOf({ event, wire, raw }: TraceLine): string {
 function updateOf(wire: string): string {
   const kind = valueAt(wire, ['params', 'update', 'sessionUpdate']);
   if (kind === undefined) return '';
-  const text = valueAt(wire, ['params', 'update', 'content', 'text']) ?? '';
+  const text =
+    valueAt(wire, ['params', 'update', 'content', 'text']) ?? valueAt(wire, ['params', 'update', 'title']) ?? '';
   return ` ${decodeWire(kind).slice(1, -1)} ${decodeWire(text).slice(0, TEXT_CHARACTERS)}`;
 }
