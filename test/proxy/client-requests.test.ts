@@ -51,6 +51,10 @@ class HandClient implements Client {
     this.#handlers.delete(id);
   }
 
+  detach(): void {
+    // The tests do it by hand.
+  }
+
   kick(): void {
     // Nothing is pumped here.
   }
