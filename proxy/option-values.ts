@@ -68,6 +68,19 @@ export function parseAddress(text: string): ListenAddress {
   return { kind: 'tcp', host, port, ...(text.startsWith('wss://') ? { secure: true as const } : {}) };
 }
 
+/** `30d,500,10GiB`: an age, a number, a size; each at most once, in any order. */
+export function parseRetain(texts: readonly string[]): { ageMs?: number; count?: number; bytes?: number } {
+  const limits: { ageMs?: number; count?: number; bytes?: number } = {};
+  for (const text of texts) {
+    const kind = /^\d+$/.test(text) ? 'count' : text.endsWith('B') ? 'bytes' : 'ageMs';
+    if (limits[kind] !== undefined) throw new BadValue('says the same limit twice');
+    if (kind === 'count') limits.count = parseCount(text, 1);
+    else if (kind === 'bytes') limits.bytes = parseSize(text);
+    else limits.ageMs = parseDuration(text, { min: '1s' });
+  }
+  return limits;
+}
+
 /** A whole number from `min` on. */
 export function parseCount(text: string, min: number): number {
   const count = /^\d{1,7}$/.test(text) ? Number(text) : Number.NaN;

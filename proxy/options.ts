@@ -4,6 +4,7 @@
  */
 import { homedir } from 'node:os';
 import { join, resolve } from 'node:path';
+import type { RetainPolicy } from '../storage/retention-plan.ts';
 import {
   BadValue,
   type Bounds,
@@ -15,6 +16,7 @@ import {
   parseFlag,
   parseJsonObject,
   parseOrigin,
+  parseRetain,
   parsePattern,
   parseSize,
   splitList,
@@ -85,6 +87,9 @@ export interface Config {
   /** Absolute path; undefined: nothing is traced. */
   readonly traceFile: string | undefined;
   readonly logLevel: LogLevel;
+  /** What is kept of whole sessions, and of the events of each. */
+  readonly retain: RetainPolicy;
+  readonly retainEvents: RetainPolicy;
   /** What they match is taken out of the sidecar's log lines; global and Unicode-aware. */
   readonly redact: readonly RegExp[];
 }
@@ -125,6 +130,7 @@ type Basics = Pick<OptionSpec, 'name' | 'help'> & { readonly default?: string; r
 const SERVE: readonly ConfiguredCommand[] = ['serve'];
 /** Commands that run an agent. */
 const AGENT: readonly ConfiguredCommand[] = ['serve', 'run'];
+const PRUNE: readonly ConfiguredCommand[] = ['serve', 'run', 'prune'];
 const ALL: readonly ConfiguredCommand[] = ['serve', 'run', ...STORE_COMMANDS];
 /** Node's timers hold 31 bits of milliseconds; a longer one would fire at once. */
 const TIMER_MAX = '24d';
@@ -324,6 +330,24 @@ export const OPTIONS: { readonly [K in keyof Config]-?: OptionSpec<Config[K]> } 
     commands: AGENT,
     parse: (texts, baseDir) => parsePath(last(texts), baseDir),
     unset: () => undefined,
+  },
+  retain: {
+    name: 'retain',
+    kind: 'list',
+    arg: 'LIMITS',
+    help: 'keep idle sessions so long, so many, in so many bytes, like 30d,500,10GiB; the others are deleted (default: keep all)',
+    commands: PRUNE,
+    parse: (texts) => parseRetain(someOf(splitList([last(texts)]))),
+    unset: () => ({}),
+  },
+  retainEvents: {
+    name: 'retain-events',
+    kind: 'list',
+    arg: 'LIMITS',
+    help: 'keep of each session the events of so long, so many, so many bytes, like 30d,100000,1GiB; what is before goes (default: keep all)',
+    commands: PRUNE,
+    parse: (texts) => parseRetain(someOf(splitList([last(texts)]))),
+    unset: () => ({}),
   },
   logLevel: choice(
     { name: 'log-level', default: 'info', help: 'least important log lines to write to stderr' },

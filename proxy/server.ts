@@ -23,7 +23,6 @@ import { UNCOMMITTED_BYTES, boundHit } from './bounds.ts';
 import { CommandError, exitCode } from './cli/exit-code.ts';
 import type { Config } from './config.ts';
 import { RequestMemory } from './client-methods/request-memory.ts';
-import type { ControlServer } from './control/control-server.ts';
 import { serveControlSocket } from './control/server-part.ts';
 import { FullDisk, tellLogState } from './full-disk.ts';
 import type { House } from './house.ts';
@@ -106,7 +105,7 @@ class Server {
   #paused = false;
   #finish: (code: number) => void = () => undefined;
   #leaveDuties: () => void = () => undefined;
-  #control: ControlServer | undefined;
+  #leaveControl: () => Promise<void> = () => Promise.resolve();
 
   constructor(
     config: Config,
@@ -225,7 +224,7 @@ class Server {
     this.#leaveDuties = (await duties?.(this.#house, () => void this.#drain())) ?? this.#leaveDuties;
     process.on('SIGHUP', () => this.#door.reload(this.#house.connections));
     const endpoints = this.#listeners.map(({ endpoint }) => endpoint);
-    this.#control = await serveControlSocket({
+    this.#leaveControl = await serveControlSocket({
       house: this.#house,
       log: this.#log,
       commit: this.#commit,
@@ -304,7 +303,7 @@ class Server {
     await Promise.race([this.#commit.idle(), delay(AGENT_GRACE_MS)]);
     for (const connection of this.#house.connections) connection.transport.close(1012, 'restarting');
     await delay(50);
-    await this.#control?.close();
+    await this.#leaveControl();
     this.#registry.close();
     this.#house.history.close();
     await this.#log.close();

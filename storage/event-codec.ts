@@ -184,6 +184,9 @@ export function textSpan(record: Buffer): { start: number; end: number } | undef
   if (((record[2] as number) & FLAG_TEXT) === 0) return undefined;
   return { start: record.readUInt32BE(14), end: record.readUInt32BE(18) };
 }
+export function timeOf(record: Buffer): number {
+  return record.readUIntBE(4, 6);
+}
 export function bootOf(record: Buffer): string {
   return record.latin1Slice(26, 32).trimEnd();
 }

@@ -1,6 +1,7 @@
 /** A title for sessions whose agent gives none: the beginning of the first user message. */
 import { isObject } from '../protocol/json-rpc.ts';
 import { EVENT_TYPES } from '../protocol/event.ts';
+import { parseWire } from '../protocol/wire-text.ts';
 import { UPDATE_KINDS } from '../protocol/v1/update-kinds.ts';
 import { decodeRecord, typeCode, updateKind } from './event-codec.ts';
 import type { EventLog, SessionRow } from './event-log.ts';
@@ -36,9 +37,14 @@ export class SessionTitles {
     this.#log.scan(row.num, row.low, row.low + LOOK_AT_EVENTS - 1, (seq, record, length) => {
       const type = typeCode(record);
       const says = type === EVENT_TYPES.update && updateKind(record) === UPDATE_KINDS.user_message_chunk;
-      if (type !== EVENT_TYPES.turn_started && !says) return true;
+      if (type !== EVENT_TYPES.turn_started && type !== EVENT_TYPES.pruned && !says) return true;
       const event = decodeRecord(record, length, seq);
       if ('unreadable' in event) return false;
+      if (type === EVENT_TYPES.pruned) {
+        const { firstWords } = parseWire(event.payload) as { firstWords?: string };
+        words = firstWords;
+        return words === undefined;
+      }
       for (const { content } of updatesOf(event)) {
         if (words === undefined && isObject(content) && typeof content['text'] === 'string')
           words = cut(content['text']);

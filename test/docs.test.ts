@@ -6,7 +6,7 @@ import { join } from 'node:path';
 import { describe, expect, it } from 'vitest';
 import { ERRORS } from '../protocol/error.ts';
 import { EXIT_CODES } from '../proxy/cli/exit-code.ts';
-import { envName, fileKey, OPTION_FIELDS, OPTIONS, type OptionSpec } from '../proxy/options.ts';
+import { envName, fileKey, OPTION_FIELDS, OPTIONS, type OptionSpec, STORE_COMMANDS } from '../proxy/options.ts';
 
 const ROOT = join(import.meta.dirname, '..');
 const README = join(ROOT, 'README.md');
@@ -95,7 +95,7 @@ describe('README', () => {
     const main = readFileSync(join(ROOT, 'proxy/cli/main.ts'), 'utf8');
     const commands = [...main.matchAll(/(?:newCommand|readCommand)\('([a-z]+)'/g)].map((found) => found[1] ?? '');
     expect(commands.length).toBeGreaterThan(3);
-    for (const command of commands) expect(readme).toContain(`\`acp-sidecar ${command}`);
+    for (const command of [...commands, ...STORE_COMMANDS]) expect(readme).toContain(`\`acp-sidecar ${command}`);
   });
 
   it('links only to files that exist', () => {

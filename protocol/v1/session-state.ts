@@ -5,6 +5,7 @@
 import { type JsonObject, isObject } from '../json-rpc.ts';
 import { fingerprintOf } from '../approval-answer.ts';
 import { parseWire, valueAt } from '../wire-text.ts';
+import { applyPruned } from './pruned-state.ts';
 import { UPDATE_KINDS } from './update-kinds.ts';
 
 export interface PromptRecord {
@@ -145,6 +146,9 @@ export function applyEvent(state: SessionState, event: FoldedEvent): void {
       state.bound = { agentSessionId, how, response, proven: false };
       return;
     }
+    case 'pruned':
+      applyPruned(state, event.seq, event.payload());
+      return;
     case 'session_forked':
       // The parent's agent session stays the parent's, and so do its answers to promptIds.
       state.bound = {

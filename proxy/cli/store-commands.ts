@@ -1,9 +1,10 @@
 /** The commands that work on a store, as the command line knows them. Each module is imported when its command runs. */
 import { Command, InvalidArgumentError } from 'commander';
-import type { StoreCommand } from '../options.ts';
+import type { Config, StoreCommand } from '../options.ts';
 import { addTableOptions, configOf } from './command-options.ts';
 
 interface Given {
+  readonly config: Config;
   readonly storeDir: string;
   readonly args: readonly (string | undefined)[];
   readonly options: Readonly<Record<string, unknown>>;
@@ -58,6 +59,24 @@ const SPECS: Readonly<Partial<Record<StoreCommand, StoreCommandSpec>>> = {
     run: async ({ storeDir, args, options }) =>
       (await import('./import.ts')).importFile(storeDir, args[0] ?? '', textOf(options, 'as')),
   },
+  fork: {
+    about: 'make a session that shares everything up to the end of a finished turn; prints its id',
+    arg: ID,
+    options: [['--at <EVENT>', 'eventId of the end of a turn (default: the last finished one)']],
+    run: async ({ storeDir, args, options }) =>
+      (await import('./fork.ts')).forkSession(storeDir, args[0] ?? '', textOf(options, 'at')),
+  },
+  prune: {
+    about: 'delete what --retain and --retain-events do not keep; never what is in use',
+    arg: ID_OR_ALL,
+    json: 'print one object a line',
+    options: [['--dry-run', 'only tell what would go']],
+    run: async ({ config, args, options }) =>
+      (await import('./prune.ts')).pruneStore(config, args[0], {
+        dryRun: isSet(options, 'dryRun'),
+        json: isSet(options, 'json'),
+      }),
+  },
   delete: {
     about: 'delete a session and its events, for everyone',
     arg: ID,
@@ -104,9 +123,9 @@ export function storeCommands(newCommand: (name: string) => Command, finish: (co
       else command.option(flags, about);
     }
     command.action(async (...given: unknown[]) => {
-      const { storeDir } = await configOf(command, name as StoreCommand);
+      const config = await configOf(command, name as StoreCommand);
       const args = spec.arg ? [typeof given[0] === 'string' ? given[0] : undefined] : [];
-      finish((await spec.run({ storeDir, args, options: command.opts() })) ?? 0);
+      finish((await spec.run({ config, storeDir: config.storeDir, args, options: command.opts() })) ?? 0);
     });
     return addTableOptions(command, name as StoreCommand);
   });

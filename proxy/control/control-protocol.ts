@@ -5,6 +5,7 @@
  *   <- {"line":"..."} ...            for stdout
  *   <- {"done":true} | {"error":{"reason":"failure","message":"...","hint":"..."}}
  */
+import type { Retention } from '../../storage/prune.ts';
 import type { ExitReason } from '../cli/exit-code.ts';
 
 export type ControlRequest =
@@ -21,8 +22,7 @@ export type ControlRequest =
       readonly sessionId?: string | undefined;
       readonly dryRun: boolean;
       readonly json: boolean;
-      readonly retain: string;
-      readonly retainEvents: string;
+      readonly retention: Retention;
     }
   | { readonly command: 'backup'; readonly dir: string };
 

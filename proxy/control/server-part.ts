@@ -3,7 +3,8 @@ import type { GroupCommit } from '../../storage/group-commit.ts';
 import type { LmdbStore } from '../../storage/lmdb-event-log.ts';
 import type { House } from '../house.ts';
 import { VERSION } from '../version.ts';
-import { type ControlServer, listenForControl } from './control-server.ts';
+import { listenForControl } from './control-server.ts';
+import { startKeeper } from './keeper.ts';
 import { runStoreCommand, type ServerPart, type StoreHost } from './store-commands.ts';
 
 export interface ControlledServer {
@@ -15,12 +16,19 @@ export interface ControlledServer {
   readonly stop: () => void;
 }
 
-export function serveControlSocket(server: ControlledServer): Promise<ControlServer | undefined> {
+/** The control socket, and the store's keeper. Returns what ends both. */
+export async function serveControlSocket(server: ControlledServer): Promise<() => Promise<void>> {
   const { house, log, commit } = server;
   const host: StoreHost = { log, commit, history: house.history, now: house.now, server: serverPart(server) };
-  return listenForControl(house.config.storeDir, house.logger, (request, print) =>
+  const { config, logger } = house;
+  const stopKeeper = startKeeper(host, { sessions: config.retain, events: config.retainEvents }, logger);
+  const socket = await listenForControl(config.storeDir, logger, (request, print) =>
     runStoreCommand(host, request, print),
   );
+  return async () => {
+    stopKeeper();
+    await socket?.close();
+  };
 }
 
 function serverPart({ house, endpoints, stop, log }: ControlledServer): ServerPart {
@@ -36,6 +44,17 @@ function serverPart({ house, endpoints, stop, log }: ControlledServer): ServerPa
       return undefined;
     },
     remove: (session) => new Promise((resolve) => registry.remove(session, resolve)),
+    fork: (session, seq) =>
+      new Promise((resolve) => {
+        const { cwd, additionalDirectories } = session.row;
+        registry.fork(
+          session,
+          seq,
+          { cwd, additionalDirectories, mcpServerNames: [] },
+          ({ sessionId }) => resolve({ sessionId }),
+          (refused) => resolve({ refused }),
+        );
+      }),
     status() {
       let sessions = 0;
       for (const row of log.rows()) if (!row.tombstone) sessions++;

@@ -26,6 +26,8 @@ export interface ServerPart {
   opened(sessionId: string): Session | undefined;
   /** Resolves to what went wrong, if anything. */
   remove(session: Session): Promise<string | undefined>;
+  /** Makes a fork at an event that may be forked at. */
+  fork(session: Session, seq: number): Promise<{ readonly sessionId: string } | { readonly refused: string }>;
   status(): Record<string, unknown>;
   stop(): void;
 }
@@ -61,6 +63,13 @@ export async function runStoreCommand(host: StoreHost, request: ControlRequest, 
       print(request.dir);
       return;
     }
+    case 'fork': {
+      const { forkCommand } = await import('./fork-command.ts');
+      print(await forkCommand(host, rowOf(host, request.sessionId), request.atEventId));
+      return;
+    }
+    case 'prune':
+      return pruneCommand(host, request, print);
     default:
       throw new CommandError(
         'failure',
@@ -83,7 +92,7 @@ function rowOf(host: StoreHost, sessionId: string): SessionRow {
 }
 
 /** @throws CommandError when it was not committed */
-function requireCommitted(outcome: CommitOutcome): void {
+export function requireCommitted(outcome: CommitOutcome): void {
   if (outcome.outcome === 'committed') return;
   const full = outcome.outcome === 'not_committed';
   const hint = full ? 'free space on its disk and try again' : 'the store must be opened anew';
@@ -115,8 +124,13 @@ async function importCommand(
 }
 
 async function deleteCommand(host: StoreHost, sessionId: string, print: Print): Promise<void> {
-  const row = rowOf(host, sessionId);
-  const session = host.server?.open(sessionId);
+  await removeSession(host, rowOf(host, sessionId));
+  print(sessionId);
+}
+
+/** Takes a session, its events and its history away. @throws CommandError */
+export async function removeSession(host: StoreHost, row: SessionRow): Promise<void> {
+  const session = host.server?.open(row.sessionId);
   if (host.server && session) {
     session.turns.cancel();
     const problem = await host.server.remove(session);
@@ -127,7 +141,6 @@ async function deleteCommand(host: StoreHost, sessionId: string, print: Print): 
   }
   host.history.forget(row.num);
   await sweep(host, row.num);
-  print(sessionId);
 }
 
 /** Frees what a session no longer needs and no fork reads. */
@@ -139,6 +152,29 @@ export async function sweep(
   if (!row) return;
   const removals = unneeded(host.log, row, neededSegments(host.log));
   requireCommitted(await removeEvents(new BulkSource(host.commit, num, host.log.lastSeq(num)), removals));
+}
+
+/** Frees what earlier deletions and cuts have left: a server may end in the middle of one. */
+export async function sweepAll(host: StoreHost): Promise<void> {
+  const needed = neededSegments(host.log);
+  for (const row of [...host.log.rows()]) {
+    if (!row.tombstone && row.low === 1) continue;
+    const removals = unneeded(host.log, row, needed);
+    if (removals.length === 0) continue;
+    requireCommitted(await removeEvents(new BulkSource(host.commit, row.num, host.log.lastSeq(row.num)), removals));
+  }
+}
+
+async function pruneCommand(
+  host: StoreHost,
+  request: ControlRequest & { command: 'prune' },
+  print: Print,
+): Promise<void> {
+  const { sessionId, dryRun, json, retention } = request;
+  const row = sessionId === undefined ? undefined : rowOf(host, sessionId);
+  // Loaded when it is needed: most servers never prune.
+  const { prune, pruneLine } = await import('./prune-command.ts');
+  await prune(host, { retention, row, dryRun }, (pruned) => print(pruneLine(pruned, dryRun, json)));
 }
 
 async function repairCommand(host: StoreHost, sessionId: string, json: boolean, print: Print): Promise<void> {

@@ -5,6 +5,7 @@
 import { EVENT_TYPES } from '../../protocol/event.ts';
 import { blockId, settledId } from '../../protocol/event-id.ts';
 import { notificationText } from '../../protocol/json-rpc.ts';
+import { prunedSnapshots } from '../../protocol/v1/pruned-state.ts';
 import { UPDATE_KINDS } from '../../protocol/v1/update-kinds.ts';
 import { decodeWire, items, parseWire, stringifyWire, valueAt } from '../../protocol/wire-text.ts';
 import type { StoredEvent } from '../../storage/event-codec.ts';
@@ -102,6 +103,13 @@ export function renderEvent(
         shown.push({ wire: notificationText('_sidecar/agent', stringifyWire(params)) });
       }
       return shown;
+    }
+    case 'pruned': {
+      // What is gone has left its last values behind; those of config options are in the response.
+      const eventId = settledId(envelope.logId, event.seq);
+      return prunedSnapshots(event.payload)
+        .filter(([kind]) => kind !== UPDATE_KINDS.config_option_update && !view.hidden.has(kind))
+        .map(([, update]) => ({ wire: renderUpdate(envelope, event, update, eventId, isReplay, view.sidecar) }));
     }
     case 'turn_queued':
       return view.sidecar ? [{ wire: renderTurn(envelope, event) }] : [];

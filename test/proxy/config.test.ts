@@ -70,6 +70,8 @@ describe('every option', () => {
     drainMs: ['0s', 0],
     stallMs: ['2m', 120_000],
     traceFile: ['/trace', '/trace'],
+    retain: ['30d,500', { ageMs: 30 * 86_400_000, count: 500 }],
+    retainEvents: ['100MiB', { bytes: 100 * 1024 ** 2 }],
     logLevel: ['warn', 'warn'],
   };
 
