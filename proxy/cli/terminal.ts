@@ -43,33 +43,47 @@ export function fitted(line: string, columns = process.stdout.isTTY ? process.st
 const EVERY_MS = 200;
 const SILENT_MS = 1000;
 
+export interface ProgressOptions {
+  readonly on: boolean;
+  /** Milliseconds. */
+  readonly now: () => number;
+  readonly write: (text: string) => void;
+}
+
+const ON_STDERR: ProgressOptions = {
+  on: process.stderr.isTTY,
+  now: () => performance.now(),
+  write: (text) => void process.stderr.write(text),
+};
+
 /**
  * A line on stderr that tells how far long work has come: from the second on, in a terminal only, and gone at the end.
  */
 export class Progress {
   readonly #what: string;
-  readonly #started = performance.now();
-  readonly #on: boolean;
+  readonly #options: ProgressOptions;
+  readonly #started: number;
   #shownAt = 0;
   #width = 0;
 
-  constructor(what: string, on = process.stderr.isTTY === true) {
+  constructor(what: string, options: ProgressOptions = ON_STDERR) {
     this.#what = what;
-    this.#on = on;
+    this.#options = options;
+    this.#started = options.now();
   }
 
   step(done: number, total: number): void {
-    if (!this.#on) return;
-    const now = performance.now();
+    if (!this.#options.on) return;
+    const now = this.#options.now();
     if (now - this.#started < SILENT_MS || now - this.#shownAt < EVERY_MS) return;
     this.#shownAt = now;
     const text = `${this.#what}: ${done} of ${total} (${Math.floor((100 * done) / Math.max(1, total))} %)`;
-    process.stderr.write(`\r${text.padEnd(this.#width)}`);
+    this.#options.write(`\r${text.padEnd(this.#width)}`);
     this.#width = text.length;
   }
 
   end(): void {
-    if (this.#width > 0) process.stderr.write(`\r${' '.repeat(this.#width)}\r`);
+    if (this.#width > 0) this.#options.write(`\r${' '.repeat(this.#width)}\r`);
     this.#width = 0;
   }
 }
