@@ -72,7 +72,8 @@ function offences(files: readonly SourceFile[], breaks: (file: SourceFile, found
 }
 
 function packageOf(target: string): string | undefined {
-  if (target.startsWith('node:') || BY_PATH.has(target)) return undefined;
+  // The examples import the package as its users do.
+  if (target.startsWith('node:') || target.startsWith('acp-sidecar/') || BY_PATH.has(target)) return undefined;
   return /^(?:@[^/]+\/)?[^/]+/.exec(target)?.[0];
 }
 
