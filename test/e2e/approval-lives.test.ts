@@ -78,7 +78,7 @@ async function approvalEvents(store: string, sessionId: string): Promise<Recorde
 }
 
 describe('the agent exits', () => {
-  it('[AP7] its approvals are interrupted, the cards go, and the same call opens the same approval again', async () => {
+  it('[AP7] [AP12] its approvals are interrupted, the cards go, and the same call opens the same approval again', async () => {
     const scope = testScope();
     const room = await openRoom(scope);
     const client = await room.enter();
@@ -110,7 +110,7 @@ describe('the agent exits', () => {
     expect((await answerAt(second, again)).result).toEqual(choose('no'));
   });
 
-  it('an answer that the agent never acted on is shown when it asks again, and is not given for the user', async () => {
+  it('[AP13] an answer that the agent never acted on is shown when it asks again, and is not given for the user', async () => {
     const scope = testScope();
     const room = await openRoom(scope);
     const client = await room.enter();
@@ -202,7 +202,7 @@ describe('kill -9 of the sidecar', () => {
     expect((await answerAt(second, id)).result).toEqual(choose('yes'));
   });
 
-  it(`[AP3] at ${KILLS} moments between asking and forwarding: no decision is lost, doubled or made up`, {
+  it(`[AP3] [AP7] at ${KILLS} moments between asking and forwarding: no decision is lost, doubled or made up`, {
     timeout: 120_000,
   }, async () => {
     const scope = testScope();

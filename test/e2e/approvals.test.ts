@@ -132,7 +132,7 @@ describe('asking and answering', () => {
     expect((await answerAt(room.life(), id)).result).toEqual(choose('no'));
   });
 
-  it('an error means "this client cannot": the other one decides; when all cannot, the last error is the answer', async () => {
+  it('[AP8] an error means "this client cannot": the other one decides; when all cannot, the last error is the answer', async () => {
     const { sessionId, first, second } = await two();
     const one = askPermission(room.life(), sessionId);
     first.sendMessage({ id: (await card(first, sessionId)).message.id, error: { code: -32601, message: 'what?' } });
@@ -146,7 +146,7 @@ describe('asking and answering', () => {
     expect((await answerAt(room.life(), both)).error).toEqual({ code: -1, message: 'neither' });
   });
 
-  it('cancelled by one of several takes only its own card away; by the last one it is the answer', async () => {
+  it('[AP9] cancelled by one of several takes only its own card away; by the last one it is the answer', async () => {
     const { sessionId, first, second } = await two();
     const id = askPermission(room.life(), sessionId);
     answerCard(first, await card(first, sessionId), { outcome: { outcome: 'cancelled' } });
@@ -175,7 +175,7 @@ describe('asking and answering', () => {
     expect((await answerAt(room.life(), id)).result).toEqual(choose('yes'));
   });
 
-  it('several at once are independent, and one call has one card on one screen', async () => {
+  it('[AP12] several at once are independent, and one call has one card on one screen', async () => {
     const { sessionId, clients } = await sessionWith(1);
     const client = clients[0] as RawClient;
     const ids = ['a', 'b', 'c'].map((toolCallId) => askPermission(room.life(), sessionId, { toolCallId }));
@@ -196,7 +196,7 @@ describe('asking and answering', () => {
 });
 
 describe('cancelling', () => {
-  it('[TU5] session/cancel resolves everything that is pending as cancelled, also without a turn', async () => {
+  it('[AP10] [TU5] session/cancel resolves everything that is pending as cancelled, also without a turn', async () => {
     const { sessionId, first, second } = await two();
     const ids = [askPermission(room.life(), sessionId), askPermission(room.life(), sessionId)];
     const cards = [await card(first, sessionId, 0), await card(first, sessionId, 1)];
@@ -211,7 +211,7 @@ describe('cancelling', () => {
     }
   });
 
-  it('a question that crosses the cancel on its way is cancelled too', async () => {
+  it('[AP10] a question that crosses the cancel on its way is cancelled too', async () => {
     const { sessionId, clients } = await sessionWith(1);
     const client = clients[0] as RawClient;
     void client.prompt(sessionId, 'go').catch(() => undefined);
@@ -234,7 +234,7 @@ describe('cancelling', () => {
     expect((await answerAt(room.life(), id)).result).toEqual({ outcome: { outcome: 'cancelled' } });
   });
 
-  it("[ID2] the agent's own $/cancel_request resolves it as cancelled and takes the cards away", async () => {
+  it("[AP10] [ID2] the agent's own $/cancel_request resolves it as cancelled and takes the cards away", async () => {
     const { sessionId, first, second } = await two();
     const id = askPermission(room.life(), sessionId);
     const a = await card(first, sessionId);
@@ -264,7 +264,7 @@ describe('elicitation', () => {
   const form = { mode: 'form', requestedSchema: { type: 'object', properties: { name: { type: 'string' } } } };
   const url = (elicitationId: string): object => ({ mode: 'url', elicitationId, url: 'https://example.com/' });
 
-  it('a form goes to those that can show one, and the first answer wins', async () => {
+  it('[AP11] a form goes to those that can show one, and the first answer wins', async () => {
     const { sessionId, first, second } = await two();
     const without = await room.enter({ capabilities: { elicitation: { url: {} } } }, testScope());
     await without.load(sessionId);
@@ -278,7 +278,7 @@ describe('elicitation', () => {
     expect(cardsOf(without, sessionId)).toEqual([]);
   });
 
-  it('[MT3] nobody who is there has the mode: -32602 at once', async () => {
+  it('[AP11] [MT3] nobody who is there has the mode: -32602 at once', async () => {
     const inner = testScope();
     const client = await room.enter({ capabilities: { elicitation: { form: {} } } }, inner);
     const sessionId = await client.newSession();
@@ -286,7 +286,7 @@ describe('elicitation', () => {
     expect((await answerAt(room.life(), id)).error?.code).toBe(-32602);
   });
 
-  it('a url goes to one client, the driver first, and its completion too, kept until that client is back', async () => {
+  it('[AP11] a url goes to one client, the driver first, and its completion too, kept until that client is back', async () => {
     const inner = testScope();
     const driver = await room.enter({ sidecar: { clientId: 'url-driver' } }, inner);
     const sessionId = await driver.newSession();
@@ -320,7 +320,7 @@ describe('elicitation', () => {
     expect(other.received.some(({ message }) => message.method === 'elicitation/complete')).toBe(false);
   });
 
-  it('[ID3] one that belongs to a request goes to its requester, with the id that it knows', async () => {
+  it('[AP11] [ID3] one that belongs to a request goes to its requester, with the id that it knows', async () => {
     const inner = testScope();
     const client = await room.enter({ sidecar: true }, inner);
     const other = await room.enter({ sidecar: true }, inner);
@@ -342,7 +342,7 @@ describe('elicitation', () => {
 });
 
 describe('an approval that waits', () => {
-  it('blocks neither list, load, other sessions, nor new', async () => {
+  it('[AP14] blocks neither list, load, other sessions, nor new', async () => {
     const { sessionId, clients } = await sessionWith(1);
     const client = clients[0] as RawClient;
     askPermission(room.life(), sessionId);
@@ -364,7 +364,7 @@ describe('an approval that waits', () => {
     expect(client.agentText(other)).toBe('hello');
   });
 
-  it('and a slow answer to a file request hold up nothing that streams', async () => {
+  it('[AP14] and a slow answer to a file request hold up nothing that streams', async () => {
     const { sessionId, first, second } = await two();
     askPermission(room.life(), sessionId);
     await card(first, sessionId);

@@ -81,7 +81,7 @@ describe('roles', () => {
     expect(await guest.newSession()).not.toBe(sessionId);
   });
 
-  it('presence is told to those that opted in: who is there, and whose turn it is', async () => {
+  it('[CL2] presence is told to those that opted in: who is there, and whose turn it is', async () => {
     const inner = testScope();
     const first = await room.enter({ sidecar: { clientId: 'a', name: 'Ann' } }, inner);
     const sessionId = await first.newSession();
@@ -183,7 +183,7 @@ describe('requests to one client', () => {
     expect((await answerAt(room.life(), 'cut-2')).error?.code).toBe(-32601);
   });
 
-  it('a new connection with the same clientId takes the place of the old one and its requests, with their keys', async () => {
+  it('[CL1] [RQ5] a new connection with the same clientId takes the place of the old one and its requests, with their keys', async () => {
     const inner = testScope();
     const old = await room.sidecar.webSocket(inner);
     await old.initialize({ sidecar: { clientId: 'editor' } });
@@ -214,7 +214,7 @@ describe('requests to one client', () => {
     expect(other.received.some(({ message }) => message.method === 'fs/read_text_file')).toBe(false);
   });
 
-  it('a request repeated with its requestKey runs once, and whoever asks gets the answer', async () => {
+  it('[CL3] a request repeated with its requestKey runs once, and whoever asks gets the answer', async () => {
     const inner = testScope();
     const first = await room.enter({ sidecar: { clientId: 'repeats' } }, inner);
     const made = room.life().received.filter(({ message }) => message.method === 'session/new').length;
@@ -261,7 +261,7 @@ describe('terminals', () => {
   const contents = (client: RawClient, sessionId: string): string[] =>
     client.updates(sessionId).map(({ message }) => JSON.stringify(updateOf(message)?.['content']));
 
-  it('[RQ4] stay with their owner; on release the output is fetched once, for everybody else it is text', async () => {
+  it('[RQ4] [RQ6] stay with their owner; on release the output is fetched once, for everybody else it is text', async () => {
     const inner = testScope();
     const owner = await room.enter({ sidecar: true }, inner);
     const sessionId = await owner.newSession();
@@ -299,7 +299,7 @@ describe('terminals', () => {
     expect(owner.received.filter(({ message }) => message.method === 'terminal/output')).toHaveLength(1);
   });
 
-  it('are gone with an owner that does not come back: what was seen last is kept, later requests are refused', async () => {
+  it('[RQ6] are gone with an owner that does not come back: what was seen last is kept, later requests are refused', async () => {
     const inner = testScope();
     const owner = await room.enter({}, inner);
     const sessionId = await owner.newSession();
@@ -358,7 +358,7 @@ describe('what each client is shown', () => {
     expect(seen(late)).toEqual([options[1], 'agent_message_chunk']);
   });
 
-  it('ways to authenticate in a terminal are offered to clients that can', async () => {
+  it('[CL7] ways to authenticate in a terminal are offered to clients that can', async () => {
     const inner = testScope();
     const own = await openRoom(inner);
     const methods = [
@@ -376,7 +376,7 @@ describe('what each client is shown', () => {
 });
 
 describe('session/attach', () => {
-  it('gives the history in its response, asks what is pending, and tells what others do in the words of the RFD', async () => {
+  it('[CL4] [CL5] gives the history in its response, asks what is pending, and tells what others do in the words of the RFD', async () => {
     const inner = testScope();
     room.agent.handlers.delete('session/new');
     room.agent.handlers.set('session/new', (_request, life) => ({ sessionId: `attach-${life.received.length}` }));
@@ -447,7 +447,7 @@ describe('session/attach', () => {
     expect(first.received.some(({ text }) => text.includes('permission_resolved'))).toBe(false);
   });
 
-  it('a history of more than 1 MiB comes as notifications before the response', async () => {
+  it('[CL4] a history of more than 1 MiB comes as notifications before the response', async () => {
     const inner = testScope();
     const first = await room.enter({ sidecar: true }, inner);
     const sessionId = await first.newSession();

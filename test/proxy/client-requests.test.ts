@@ -134,7 +134,7 @@ function cut(desk: Desk, requests: ClientRequests, client: HandClient): void {
 }
 
 describe('a client with a clientId that was cut off', () => {
-  it('is waited for, and sent its request again under the same key', async () => {
+  it('[RQ5] is waited for, and sent its request again under the same key', async () => {
     const desk = openDesk();
     const requests = new ClientRequests(desk.session, 60_000);
     onTestFinished(() => requests.close());
@@ -154,7 +154,7 @@ describe('a client with a clientId that was cut off', () => {
     expect(requests.idle).toBe(true);
   });
 
-  it('is given up in time: the agent gets an error, and whatever it asks then goes elsewhere or nowhere', async () => {
+  it('[RQ5] is given up in time: the agent gets an error, and whatever it asks then goes elsewhere or nowhere', async () => {
     const desk = openDesk();
     const requests = new ClientRequests(desk.session, 20);
     onTestFinished(() => requests.close());
@@ -169,7 +169,7 @@ describe('a client with a clientId that was cut off', () => {
     expect(at(desk.answered[2], 'error', 'code')).toBe(-32601);
   });
 
-  it('leaves by itself: the agent gets its error at once', () => {
+  it('[RQ5] leaves by itself: the agent gets its error at once', () => {
     const desk = openDesk();
     const requests = new ClientRequests(desk.session, 60_000);
     const client = new HandClient('editor');
@@ -180,7 +180,7 @@ describe('a client with a clientId that was cut off', () => {
     expect(at(desk.answered[0], 'error', 'code')).toBe(-32603);
   });
 
-  it("takes back what the agent cancels while it is away; an id of another client's live terminal is refused", () => {
+  it("[RQ4] takes back what the agent cancels while it is away; an id of another client's live terminal is refused", () => {
     const desk = openDesk();
     const requests = new ClientRequests(desk.session, 60_000);
     onTestFinished(() => requests.close());
