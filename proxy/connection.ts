@@ -68,6 +68,8 @@ export class Connection implements Client {
   lastActive = 0;
   /** Requests to the agent that this client waits for: the agent's id by the client's id. */
   readonly forwarded = new Map<string, string>();
+  /** Requests that wait for the agent to be ready or the session to be bound. */
+  asking = 0;
   readonly sessions = new Map<Session, Attachment>();
   /** Ids of sessions on which this controller only looks on. */
   readonly observing = new Set<string>();

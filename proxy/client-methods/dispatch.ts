@@ -97,7 +97,7 @@ export function receiveRequest(connection: Connection, message: RequestMessage):
 
 /** What this client has too much of. */
 function limitOf(connection: Connection, message: RequestMessage): BoundName | undefined {
-  if (connection.forwarded.size >= MAX_CLIENT_REQUESTS) return 'client_requests';
+  if (connection.forwarded.size + connection.asking >= MAX_CLIENT_REQUESTS) return 'client_requests';
   if (connection.sessions.size < MAX_ATTACHMENTS || methodOf('client', message.method)?.scope !== 'session')
     return undefined;
   const { sessionId } = paramsOf(message);

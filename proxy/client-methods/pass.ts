@@ -74,7 +74,9 @@ export function withAgent(
   const { registry, agentHost } = connection.house;
   const opened = typeof sessionId === 'string' ? registry.get(sessionId) : undefined;
   if (!opened) {
+    connection.asking++;
     void agentHost.ready().then((ready) => {
+      connection.asking--;
       if (ready.outcome === 'ready') run(ready.link, undefined);
       else {
         connection.send(notReadyText(message.id, ready));
@@ -97,8 +99,15 @@ export function withAgent(
       connection.kick();
     }
   };
-  if ('outcome' in bound) go(bound);
-  else void bound.then(go);
+  if ('outcome' in bound) {
+    go(bound);
+    return;
+  }
+  connection.asking++;
+  void bound.then((outcome) => {
+    connection.asking--;
+    go(outcome);
+  });
 }
 
 /** A notification of the client goes to the agent when it runs; it starts nothing. */

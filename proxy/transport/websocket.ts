@@ -105,8 +105,9 @@ function watchHeartbeat(ws: WebSocket, socket: Socket, connection: Connection, h
       return;
     }
     alive = false;
-    seenBytes = taken();
     ws.ping();
+    // With the ping itself, which is taken at once by an empty socket.
+    seenBytes = taken();
   }, heartbeatMs);
   ws.on('close', () => clearInterval(timer));
 }
