@@ -18,6 +18,7 @@ export interface TextTemplate<Owner> {
 export const MAX_TEMPLATE_LINE_BYTES = 256 * 1024;
 
 const BODY = '[^"\\\\\\x00-\\x1f]*(?:\\\\(?:["\\\\/bfnrt]|u[0-9a-fA-F]{4})[^"\\\\\\x00-\\x1f]*)*';
+const CARRIAGE_RETURN = 13;
 const SENTINEL = 'b1f0c4a2-sentinel';
 
 function escapeRegExp(text: string): string {
@@ -47,16 +48,36 @@ export function compileTemplate<Owner>(
   return { pattern, prefixBytes: prefix.length, suffixBytes: suffix.length, owner };
 }
 
-/**
- * Tries the template on the line that starts at `at`. Returns the offset behind the line's end, or -1. The text stands
- * from `at + prefixBytes` to `bodyEndOf(...)`.
- */
-export function matchTemplate(template: TextTemplate<unknown>, text: string, at: number): number {
-  template.pattern.lastIndex = at;
-  return template.pattern.test(text) ? template.pattern.lastIndex : -1;
+/** Lines that matched, one behind the other. */
+export interface MatchedText {
+  /** Their texts, joined. */
+  readonly body: string;
+  /** The offset behind the last line's end. */
+  readonly next: number;
 }
 
-/** The end of the text in a line that matched and ended at `next`. */
-export function bodyEndOf(template: TextTemplate<unknown>, text: string, next: number): number {
-  return next - template.suffixBytes - (text.charCodeAt(next - 2) === 13 ? 2 : 1);
+/**
+ * Takes the lines from `at` on for as long as they match and have a text, until about `maxBytes` of it. Undefined when
+ * the first one does not match. One loop for many lines: a stream begins cold, and then every call between functions
+ * costs more than the match.
+ */
+export function matchText(
+  template: TextTemplate<unknown>,
+  text: string,
+  at: number,
+  maxBytes: number,
+): MatchedText | undefined {
+  const { pattern, prefixBytes, suffixBytes } = template;
+  let body = '';
+  let next = at;
+  do {
+    pattern.lastIndex = next;
+    if (!pattern.test(text)) break;
+    const lineEnd = pattern.lastIndex;
+    const bodyEnd = lineEnd - suffixBytes - (text.charCodeAt(lineEnd - 2) === CARRIAGE_RETURN ? 2 : 1);
+    if (bodyEnd === next + prefixBytes) break;
+    body += text.slice(next + prefixBytes, bodyEnd);
+    next = lineEnd;
+  } while (body.length < maxBytes && next < text.length);
+  return next === at ? undefined : { body, next };
 }

@@ -20,7 +20,7 @@ import {
   notificationText,
 } from '../../protocol/json-rpc.ts';
 import { LineReader, type LineSink } from '../../protocol/line-reader.ts';
-import { type TextTemplate, bodyEndOf, compileTemplate, matchTemplate } from '../../protocol/v1/text-template.ts';
+import { type TextTemplate, compileTemplate, matchText } from '../../protocol/v1/text-template.ts';
 import { type Member, member, members, stringifyWire } from '../../protocol/wire-text.ts';
 import type { Logger } from '../log.ts';
 import type { MessageDrop } from '../metrics.ts';
@@ -43,6 +43,8 @@ export interface AgentHandler {
 
 type TextOwner = { readonly session: Session; readonly shape: TextShape };
 
+/** Text that is handed on at once: a run is cut only between such pieces. */
+const JOINED_BYTES = 16 * 1024;
 /** Templates kept: sessions or kinds that stream at the same time. */
 const MAX_TEMPLATES = 4;
 /** An unfinished character at the end of a read is at most this long. */
@@ -134,16 +136,12 @@ export class AgentLink implements AgentPort, LineSink {
     const templates = this.#templates;
     for (let i = 0; i < templates.length; i++) {
       const template = templates[i] as TextTemplate<TextOwner>;
-      const next = matchTemplate(template, text, at);
-      if (next < 0) continue;
-      const start = at + template.prefixBytes;
-      const end = bodyEndOf(template, text, next);
-      // An empty text is not the start of a run; the long way knows what it is.
-      if (end === start) return -1;
+      const matched = matchText(template, text, at, JOINED_BYTES);
+      if (!matched) continue;
       const { session, shape } = template.owner;
-      if (!session.intake.text(shape, text.slice(start, end))) return -1;
+      if (!session.intake.text(shape, matched.body)) return -1;
       if (i > 0) this.#templates = [template, ...templates.filter((other) => other !== template)];
-      return next;
+      return matched.next;
     }
     return -1;
   }

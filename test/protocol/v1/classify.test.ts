@@ -2,7 +2,7 @@ import fc from 'fast-check';
 import { describe, expect, it } from 'vitest';
 import { isObject } from '../../../protocol/json-rpc.ts';
 import { classifyUpdate, type Classified } from '../../../protocol/v1/classify.ts';
-import { bodyEndOf, compileTemplate, matchTemplate } from '../../../protocol/v1/text-template.ts';
+import { compileTemplate, matchText } from '../../../protocol/v1/text-template.ts';
 import { encodeWire, parseWire } from '../../../protocol/wire-text.ts';
 
 function classify(text: string): Classified {
@@ -124,17 +124,25 @@ describe('the template of a text line', () => {
   const suffix = '"}}}}';
   const template = compileTemplate(`${prefix}first${suffix}`, prefix.length, prefix.length + 5, 'owner');
 
-  it('[RN1] matches lines that differ in nothing but the text, and tells where it is', () => {
+  it('[RN1] matches lines that differ in nothing but the text, and joins their texts', () => {
     if (!template) throw new Error('no template');
+    const words = fc.array(fc.string({ unit: 'grapheme', minLength: 1 }), { minLength: 1, maxLength: 5 });
     fc.assert(
-      fc.property(fc.string({ unit: 'grapheme' }), fc.constantFrom('\n', '\r\n'), fc.nat(20), (words, end, at) => {
-        const body = encodeWire(JSON.stringify(words).slice(1, -1));
-        const text = `${'x'.repeat(at)}${prefix}${body}${suffix}${end}next`;
-        const next = matchTemplate(template, text, at);
-        expect(next).toBe(text.length - 4);
-        expect(text.slice(at + template.prefixBytes, bodyEndOf(template, text, next))).toBe(body);
+      fc.property(words, fc.constantFrom('\n', '\r\n'), fc.nat(20), (texts, end, at) => {
+        const bodies = texts.map((text) => encodeWire(JSON.stringify(text).slice(1, -1)));
+        const lines = bodies.map((body) => prefix + body + suffix + end).join('');
+        const text = `${'x'.repeat(at)}${lines}next`;
+        expect(matchText(template, text, at, 1e6)).toEqual({ body: bodies.join(''), next: text.length - 4 });
       }),
     );
+  });
+
+  it('[RN1] stops at the bound, and before a line without a text', () => {
+    if (!template) throw new Error('no template');
+    const line = `${prefix}abc${suffix}\n`;
+    expect(matchText(template, line.repeat(3), 0, 4)).toEqual({ body: 'abcabc', next: line.length * 2 });
+    expect(matchText(template, `${line}${prefix}${suffix}\n`, 0, 1e6)).toEqual({ body: 'abc', next: line.length });
+    expect(matchText(template, `${prefix}${suffix}\n`, 0, 1e6)).toBeUndefined();
   });
 
   it('[RN1] matches nothing else', () => {
@@ -151,7 +159,7 @@ describe('the template of a text line', () => {
       `${prefix.replace('s.*', 'sxx')}a${suffix}\n`,
       ` ${prefix}a${suffix}\n`,
     ];
-    for (const line of lines) expect(matchTemplate(template, line, 0), line).toBe(-1);
+    for (const line of lines) expect(matchText(template, line, 0, 1e6), line).toBeUndefined();
   });
 
   it('[RN1] is not made where another member decides what the text is', () => {
