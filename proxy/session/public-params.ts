@@ -1,12 +1,18 @@
-/** Params of an agent's request as one client gets them. */
+/** Params with the session's id as the other side knows it. */
 import { memberAt, parseWire, setValue, splice, stringifyWire } from '../../protocol/wire-text.ts';
 import type { View } from './attachment.ts';
 import type { Session } from './session.ts';
 
-/** The session's public id instead of the agent's; a child's id stays for clients that know of children. */
+/** Of an agent's request, for one client: the session's public id instead of the agent's; a child's id stays for clients that know of children. */
 export function publicParams(session: Session, view: View, params: string): string {
   const found = memberAt(params, ['sessionId']);
   if (!found) return params;
   const own = parseWire(params.slice(found.valueStart, found.valueEnd)) === session.agentSessionId;
   return own || !view.children ? splice(params, [setValue(found, stringifyWire(session.sessionId))]) : params;
+}
+
+/** A client's params as the agent gets them. */
+export function agentParams(session: Session, params: string): string {
+  const found = memberAt(params, ['sessionId']);
+  return found ? splice(params, [setValue(found, stringifyWire(session.agentSessionId))]) : params;
 }

@@ -10,12 +10,13 @@
  */
 import { type InterruptedCode, type RpcError, rpcError } from '../../protocol/error.ts';
 import { errorText, isObject } from '../../protocol/json-rpc.ts';
-import { memberAt, setValue, splice, stringifyWire } from '../../protocol/wire-text.ts';
+import { stringifyWire } from '../../protocol/wire-text.ts';
 import { MAX_QUEUED_PROMPTS, boundHit } from '../bounds.ts';
 import type { AgentAnswer, AgentPort, BoundOutcome } from './agent-port.ts';
 import type { Client } from './client.ts';
 import { type PromptInput, primedParams, promptText, turnFacts } from './prompt-input.ts';
 import { promptResponse, recordedEnd } from './recorded-end.ts';
+import { agentParams } from './public-params.ts';
 import type { Session } from './session.ts';
 
 interface Requester {
@@ -134,7 +135,8 @@ export class Turns {
     for (const turn of this.#queue.splice(0)) this.#endCancelled(turn);
     this.#session.approvals.cancelAll();
     const turn = this.#current;
-    if (turn) this.#cancelTurn(turn, () => turn.agent?.notify('session/cancel', this.#agentParams('{"sessionId":""}')));
+    const params = (): string => stringifyWire({ sessionId: this.#session.agentSessionId });
+    if (turn) this.#cancelTurn(turn, () => turn.agent?.notify('session/cancel', params()));
   }
 
   /** `$/cancel_request` of a prompt: that turn only. False when the request is not a prompt of this session. */
@@ -229,7 +231,7 @@ export class Turns {
       return;
     }
     turn.phase = 'running';
-    const params = this.#primed(turn, this.#agentParams(turn.params));
+    const params = this.#primed(turn, agentParams(this.#session, turn.params));
     turn.agentRequestId = turn.agent?.request('session/prompt', params, (answer) => this.#answered(turn, answer));
   }
 
@@ -370,11 +372,6 @@ export class Turns {
 
   #fail(to: Requester, error: RpcError): void {
     to.client.send(errorText(to.requestId, stringifyWire(error)));
-  }
-
-  #agentParams(params: string): string {
-    const found = memberAt(params, ['sessionId']);
-    return found ? splice(params, [setValue(found, stringifyWire(this.#session.agentSessionId))]) : params;
   }
 
   /** A promptId that is known: join its turn or answer from the log. True when that was done. */
