@@ -4,6 +4,7 @@ import type { StoredEvent } from '../../storage/event-codec.ts';
 import { eventJson } from '../event-json.ts';
 import { coldTail } from './cold-tail.ts';
 import { flushed, printText, printWire, readEvents, requireSession, withStore } from './read-store.ts';
+import { fitted, paint } from './terminal.ts';
 
 const SUMMARY_CHARACTERS = 100;
 
@@ -36,9 +37,12 @@ export function printEvent(logId: string, event: StoredEvent, json: boolean): vo
     printWire(eventJson(logId, event));
     return;
   }
-  const time = new Date(event.time).toISOString();
-  const mark = event.synthetic ? '*' : ' ';
-  printText(`${String(event.seq).padStart(6)} ${time} ${mark}${event.type.padEnd(20)} ${summary(event)}`);
+  const head = `${String(event.seq).padStart(6)} ${new Date(event.time).toISOString()}`;
+  const type = `${event.synthetic ? '*' : ' '}${event.type.padEnd(20)}`;
+  printText(fitted(`${head} ${type} ${summary(event)}`), (line) => {
+    const [colour, rest] = [event.synthetic ? 'yellow' : 'cyan', head.length + 1 + type.length] as const;
+    return `${paint(head, 'dim')} ${paint(type, colour)}${line.slice(rest)}`;
+  });
 }
 
 /** The log's events, then, of a session that nobody uses, those that its repair would add. */

@@ -6,8 +6,15 @@ import { updatesOf } from '../../storage/history-fold.ts';
 import { coldTail } from './cold-tail.ts';
 import { CommandError } from './exit-code.ts';
 import { flushed, printText, printWire, requireSession, withStore } from './read-store.ts';
+import { type Colour, paint } from './terminal.ts';
 
 const PAGE_MESSAGES = 500;
+const COLOURS: Readonly<Record<string, Colour>> = {
+  user: 'cyan',
+  assistant: 'green',
+  agent: 'green',
+  tool_call: 'yellow',
+};
 
 export interface HistoryOptions {
   readonly json: boolean;
@@ -60,7 +67,11 @@ function print(message: HistoryMessage, json: boolean): void {
     printWire(stringifyWire(message));
     return;
   }
-  for (const [i, line] of shown(message).split('\n').entries()) printText(i === 0 ? line : `    ${line}`);
+  const colour = COLOURS[message.type === 'message' ? String(message['role']) : message.type] ?? 'dim';
+  for (const [i, line] of shown(message).split('\n').entries()) {
+    if (i > 0) printText(`    ${line}`);
+    else printText(line, (text) => text.replace(/^[^:]*:/, (who) => paint(who, colour)));
+  }
 }
 
 /** For people: who, then what was said. */

@@ -6,7 +6,7 @@ import { openLmdbEventLogReadOnly } from '../../storage/lmdb-event-log.ts';
 import { SessionTitles } from '../../storage/session-title.ts';
 import { StoreOpenError, type StoreErrorKind } from '../../storage/store-error.ts';
 import { CommandError, type ExitReason } from './exit-code.ts';
-import { displayWidth, fitted, padded, paint } from './terminal.ts';
+import { Progress, displayWidth, fitted, padded, paint } from './terminal.ts';
 
 /** Events read between two looks at whether stdout takes more. */
 const PAGE_EVENTS = 500;
@@ -77,6 +77,20 @@ export function sessionJson(log: EventLog, row: SessionRow): Record<string, unkn
  * @throws CommandError (store_failed) at a gap or a record that cannot be read
  */
 export async function readEvents(log: EventLog, row: SessionRow, visit: (event: StoredEvent) => void): Promise<void> {
+  const progress = new Progress(`reading ${row.sessionId}`);
+  try {
+    await readEventPages(log, row, visit, progress);
+  } finally {
+    progress.end();
+  }
+}
+
+async function readEventPages(
+  log: EventLog,
+  row: SessionRow,
+  visit: (event: StoredEvent) => void,
+  progress: Progress,
+): Promise<void> {
   const last = log.lastSeq(row.num);
   for (let from = row.low; from <= last; from += PAGE_EVENTS) {
     let bad: UnreadableRecord | undefined;
@@ -89,6 +103,7 @@ export async function readEvents(log: EventLog, row: SessionRow, visit: (event: 
     await flushed();
     if (bad) throw damaged(row, bad.seq, bad.detail);
     if (scan.outcome === 'gap') throw damaged(row, scan.seq, 'it is missing');
+    progress.step(Math.min(from + PAGE_EVENTS, last) - row.low, last - row.low + 1);
   }
 }
 
@@ -126,8 +141,8 @@ export async function flushed(): Promise<void> {
 }
 
 /**
- * Columns as wide as their widest cell. The last one is as long as it is, cut at the edge of a terminal. `head`: the first
- * row is a heading.
+ * Columns as wide as their widest cell; the last one is as long as it is. `head`: the first row is a heading, and rows are
+ * cut at the edge of a terminal.
  */
 export function printTable(rows: readonly (readonly string[])[], head = false): void {
   const widths: number[] = [];
@@ -136,7 +151,8 @@ export function printTable(rows: readonly (readonly string[])[], head = false): 
   }
   for (const [at, row] of rows.entries()) {
     const cells = row.map((cell, column) => (column === row.length - 1 ? cell : padded(cell, widths[column] ?? 0)));
-    const line = fitted(cells.join('  ').trimEnd());
+    const text = cells.join('  ').trimEnd();
+    const line = head ? fitted(text) : text;
     printText(line, (text) => (head && at === 0 ? paint(text, 'bold') : text));
   }
 }

@@ -10,7 +10,11 @@ interface LastTurn {
 }
 
 function shown(value: unknown): string {
-  return typeof value === 'string' ? value : JSON.stringify(value);
+  if (typeof value !== 'object' || value === null) return String(value);
+  if (Array.isArray(value)) return value.map(shown).join(', ');
+  return Object.entries(value)
+    .map(([key, inner]) => `${key} ${shown(inner)}`)
+    .join(', ');
 }
 
 export async function showSession(storeDir: string, sessionId: string, json: boolean): Promise<void> {

@@ -51,7 +51,8 @@ export interface ProgressOptions {
 }
 
 const ON_STDERR: ProgressOptions = {
-  on: process.stderr.isTTY,
+  // Where what is printed goes to the same terminal, that shows how far it is.
+  on: process.stderr.isTTY && !process.stdout.isTTY,
   now: () => performance.now(),
   write: (text) => void process.stderr.write(text),
 };
