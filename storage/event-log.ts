@@ -90,6 +90,8 @@ export interface EventLog {
   nextNum(): number;
   /** Last committed seq of a session, 0 when it has none. A fork begins with its base's. */
   lastSeq(num: number): number;
+  /** The first event from `from` on that is stored under this number itself, not its parent's; undefined: none. */
+  firstStored(num: number, from: number): number | undefined;
   /**
    * Visits the records `from` to `to` (inclusive, at most to the last one), synchronously. A fork's early events come
    * from its parent.

@@ -219,6 +219,12 @@ class LmdbEventLog implements LmdbStore {
     return head;
   }
 
+  firstStored(num: number, from: number): number | undefined {
+    const range = { start: eventKey(num, from), end: eventKey(num, MAX_SEQ), limit: 1 };
+    for (const key of this.#databases.events.getKeys(range)) return seqOfKey(key);
+    return undefined;
+  }
+
   scan(num: number, from: number, to: number, visit: RecordVisitor): ScanOutcome {
     const last = Math.min(to, this.lastSeq(num));
     for (const segment of this.#segments(num, from, last)) {

@@ -70,6 +70,11 @@ export class MemoryEventLog implements EventLog {
     return { outcome: 'end' };
   }
 
+  firstStored(num: number, from: number): number | undefined {
+    const seqs = [...(this.#events.get(num)?.keys() ?? [])].filter((seq) => seq >= from);
+    return seqs.length > 0 ? Math.min(...seqs) : undefined;
+  }
+
   /** Takes an event away, as damage would. */
   remove(num: number, seq: number): void {
     this.#events.get(num)?.delete(seq);

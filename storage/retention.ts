@@ -37,15 +37,11 @@ export function unneeded(
   const kept = (needed.get(row.num) ?? []).toSorted((a, b) => a.from - b.from);
   for (const segment of [...kept, { num: row.num, from: last + 1, to: last + 1 }]) {
     const to = Math.min(last, segment.from - 1);
-    if (from <= to && isThere(log, row.num, to)) removals.push({ num: row.num, from, to });
+    const first = from <= to ? log.firstStored(row.num, from) : undefined;
+    if (first !== undefined && first <= to) removals.push({ num: row.num, from: first, to });
     from = Math.max(from, segment.to + 1);
   }
   return removals;
-}
-
-/** Removal goes upwards, so a range whose end is gone is gone. */
-function isThere(log: EventLog, num: number, seq: number): boolean {
-  return log.scan(num, seq, seq, () => true).outcome === 'end';
 }
 
 /** Removes events in small commits; ends at the first that fails. Taken up again where it was left. */

@@ -8,7 +8,7 @@ import { limitsNothing, prunedRecord, type Retention, SessionSizes, sharedUpTo, 
 import { type Cut, findCut, sessionsToPrune } from '../../storage/retention-plan.ts';
 import { foldLog } from '../session/open-session.ts';
 import type { Session } from '../session/session.ts';
-import { removeSession, requireCommitted, type StoreHost, sweep } from './store-commands.ts';
+import { removeSession, requireCommitted, type StoreHost, sweep, sweepAll } from './store-commands.ts';
 
 const ROW_WAIT_MS = 10;
 const ROW_WAITS = 3000;
@@ -51,6 +51,8 @@ export async function prune(host: StoreHost, order: PruneOrder, told: (pruned: P
     told({ sessionId: row.sessionId, pruned: 'events', events: cut.low - row.low, low: cut.low });
     if (!dryRun) await cutSession(host, row, cut);
   }
+  // A fork that was cut may have been the last that needed its parent's events.
+  if (!dryRun) await sweepAll(host);
 }
 
 function isIdle(host: StoreHost, row: SessionRow): boolean {

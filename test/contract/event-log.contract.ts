@@ -193,6 +193,8 @@ export function eventLogContract(name: string, make: () => LogUnderTest): void {
       expect(log.scan(2, 1, 1, () => true)).toEqual({ outcome: 'gap', seq: 1 });
       expect(log.row('session-1')?.low).toBe(3);
       expect(log.lastSeq(1)).toBe(6);
+      expect([1, 3, 6, 7].map((from) => log.firstStored(1, from))).toEqual([3, 3, 6, undefined]);
+      expect(log.firstStored(2, 1)).toBeUndefined();
     });
 
     it('prefetches any range', async () => {
