@@ -91,6 +91,7 @@ async function cutSession(host: StoreHost, row: SessionRow, cut: Cut): Promise<v
     const session = host.server.open(row.sessionId);
     if (!session || slowest(session, cut.low) < cut.low) return;
     requireCommitted(await bulk.run({ removals: [removal] }));
+    session.order.pruned(cut.low);
     if (slowest(session, cut.low) < cut.low || host.server.opened(row.sessionId) !== session) return;
     session.setRow({ low: cut.low, base: undefined });
     for (let i = 0; log.row(row.sessionId)?.low !== cut.low; i++) {

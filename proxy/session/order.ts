@@ -317,6 +317,16 @@ export class Order implements AppendSource {
     this.#timer = setTimeout(this.#onTimer, RETRY_MS);
   }
 
+  /** Events up to `seq` have been pruned: what is left of them is in the log. */
+  pruned(seq: number): void {
+    for (const [known, record] of this.#recent) {
+      if (known > seq) break;
+      this.#recent.delete(known);
+      releaseRecord(record);
+      this.#recentBytes -= record.length;
+    }
+  }
+
   #remember(seq: number, record: Buffer): void {
     this.#recent.set(seq, record);
     this.#recentBytes += record.length;

@@ -290,3 +290,107 @@ describe('tail', () => {
     expect(lines(out).length).toBeGreaterThan(4);
   });
 });
+
+describe('fork', () => {
+  it('[ST5] shares the past up to the end of a turn, in a running server and without one', async () => {
+    const stage = await setStage(testScope());
+    await spoken(stage, 'one', 'two');
+    const { sidecar, sessionId } = stage;
+    const events = lines(await done(sidecar.store, 'events', sessionId, '--json'));
+    const ends = events.filter(({ type }) => type === 'turn_ended').map(({ eventId }) => String(eventId));
+    const first = (await done(sidecar.store, 'fork', sessionId, '--at', ends[0] ?? '')).trim();
+    const client = await stage.join();
+    await client.load(first);
+    expect(client.agentText(first)).toBe('one');
+    const inside = await onStore(sidecar.store, 'fork', sessionId, '--at', String(events[3]?.['eventId']));
+    expect([inside.code, inside.stderr]).toEqual([1, expect.stringContaining('cannot be forked there') as string]);
+    await sidecar.stop();
+    const second = (await done(sidecar.store, 'fork', sessionId)).trim();
+    expect(await listed(sidecar.store)).toEqual([sessionId, first, second].toSorted());
+    const forked = lines(await done(sidecar.store, 'events', second, '--json'));
+    expect(forked.slice(0, events.length).map(({ payload }) => payload)).toEqual(events.map(({ payload }) => payload));
+    expect(forked.slice(events.length).map(({ type }) => type)).toEqual(['session_created', 'session_forked']);
+    await done(sidecar.store, 'delete', sessionId);
+    await sidecar.start();
+    const again = await sidecar.unix();
+    await again.initialize();
+    await again.load(second);
+    expect(again.agentText(second)).toBe('onetwo');
+    expect(await done(sidecar.store, 'verify')).toContain('all is well');
+  });
+});
+
+describe('prune', () => {
+  it('[RT2] needs a limit, tells what would go, and takes only what nobody uses', async () => {
+    const stage = await setStage(testScope());
+    const { sidecar, client, sessionId } = stage;
+    const idle = await client.newSession();
+    await client.request('session/close', { sessionId: idle });
+    await spoken(stage, 'one');
+    expect((await onStore(sidecar.store, 'prune')).code).toBe(2);
+    const dry = lines(await done(sidecar.store, 'prune', '--retain', '1', '--dry-run', '--json'));
+    expect(dry).toMatchObject([{ sessionId: idle, pruned: 'session', dryRun: true }]);
+    expect(await listed(sidecar.store)).toHaveLength(2);
+    expect(await done(sidecar.store, 'prune', '--retain', '1s,1')).toContain(idle);
+    expect(await listed(sidecar.store)).toEqual([sessionId]);
+    expect(client.closed).toBeUndefined();
+    await spoken(stage, 'two');
+  });
+
+  it('[RT1] [RT3] cuts a session that is in use: its clients go on, old cursors are expired, titles and state stay', async () => {
+    const stage = await setStage(testScope());
+    const { sidecar, client, sessionId, life, agentSessionId } = stage;
+    await spoken(stage, 'one');
+    life.update(agentSessionId, {
+      sessionUpdate: 'available_commands_update',
+      availableCommands: [{ name: 'c', description: 'd' }],
+    });
+    const old = client.cursors.get(sessionId);
+    await spoken(stage, ...Array.from({ length: 20 }, (_, i) => `answer ${i} `));
+    const cursor = client.cursors.get(sessionId);
+    const title = (await done(sidecar.store, 'sessions', '--json')).match(/"title":"[^"]*"/)?.[0];
+    const history = lines(await done(sidecar.store, 'history', sessionId, '--json'));
+    expect(await done(sidecar.store, 'prune', sessionId, '--retain-events', '20')).toMatch(/events before \d+/);
+    await spoken(stage, 'after');
+    expect(client.agentText(sessionId)).toContain('answer 19 after');
+    const fresh = await stage.join();
+    const full = at(await fresh.load(sessionId), '_meta', 'sidecar');
+    expect(full).toMatchObject({ mode: 'full', truncated: true });
+    expect(fresh.agentText(sessionId)).toMatch(/^answer 1\d .*after$/);
+    expect(JSON.stringify(fresh.received.map(({ message }) => updateOf(message)))).toContain(
+      'available_commands_update',
+    );
+    const late = await stage.join();
+    expect(at(await late.load(sessionId, old), '_meta', 'sidecar')).toMatchObject({ mode: 'full', reason: 'expired' });
+    const soon = await stage.join();
+    expect(at(await soon.load(sessionId, cursor), '_meta', 'sidecar')).toMatchObject({ mode: 'tail' });
+    expect(soon.agentText(sessionId)).toBe('after');
+    expect((await done(sidecar.store, 'sessions', '--json')).match(/"title":"[^"]*"/)?.[0]).toBe(title);
+    const kept = lines(await done(sidecar.store, 'history', sessionId, '--json'));
+    const bare = ({ eventId, ...message }: Record<string, unknown>): unknown => [eventId, message];
+    expect(history.map(bare).slice(-4)).toEqual(kept.slice(0, -2).map(bare).slice(-4));
+    await sidecar.restart();
+    const again = await sidecar.unix();
+    await again.initialize();
+    await again.load(sessionId, cursor);
+    expect(again.agentText(sessionId)).toBe('after');
+    expect(await done(sidecar.store, 'verify')).toContain('all is well');
+    // A copy through a file begins where the session begins now.
+    const file = join(tempDir(stage.scope), 'x.ndjson');
+    await done(sidecar.store, 'export', sessionId, '--out', file);
+    await done(sidecar.store, 'import', file, '--as', 'copy');
+    await again.load('copy');
+    expect(again.agentText('copy')).toBe(fresh.agentText(sessionId));
+  });
+
+  it('[RT1] is done by the server itself, as --retain-events says', async () => {
+    const stage = await setStage(testScope(), { args: ['--retain-events', '12'] });
+    await spoken(stage, ...Array.from({ length: 10 }, (_, i) => `answer ${i} `));
+    await stage.sidecar.restart();
+    await waitFor(
+      () => 'the beginning to be pruned',
+      async () => (await done(stage.sidecar.store, 'events', stage.sessionId, '--json')).includes('"type":"pruned"'),
+    );
+    expect(await done(stage.sidecar.store, 'verify')).toContain('all is well');
+  });
+});
