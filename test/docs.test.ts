@@ -90,11 +90,9 @@ if (process.env['UPDATE_README'] !== undefined) {
 type Scripts = Readonly<Record<string, string>>;
 
 /** Options of single commands, which are not in the table. */
-const COMMAND_OPTIONS = [
-  ...['proxy/cli/main.ts', 'proxy/cli/store-commands.ts', 'proxy/cli/command-options.ts'].flatMap((file) =>
-    [...readFileSync(join(ROOT, file), 'utf8').matchAll(/'--([a-z-]+)/g)].map((found) => found[1] ?? ''),
-  ),
-];
+const COMMAND_OPTIONS = ['proxy/cli/main.ts', 'proxy/cli/store-commands.ts', 'proxy/cli/command-options.ts'].flatMap(
+  (file) => [...readFileSync(join(ROOT, file), 'utf8').matchAll(/'--([a-z-]+)/g)].map((found) => found[1] ?? ''),
+);
 
 /** The anchor that a heading gets where the documents are shown. */
 function anchorOf(heading: string): string {

@@ -20,7 +20,7 @@ const WIDE =
 /** Columns that a text takes in a terminal. */
 export function displayWidth(text: string): number {
   const plain = text.replace(/\p{M}+/gu, '');
-  return [...plain].length + (plain.match(WIDE)?.length ?? 0);
+  return Array.from(plain).length + (plain.match(WIDE)?.length ?? 0);
 }
 
 export function padded(text: string, columns: number): string {
