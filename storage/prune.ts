@@ -45,7 +45,7 @@ export async function sizesOf(
   idle: (row: SessionRow) => boolean,
 ): Promise<SessionSize[]> {
   const sessions: SessionSize[] = [];
-  for (const row of [...log.rows()]) {
+  for (const row of log.rows()) {
     if (row.tombstone) continue;
     const bytes = policy.bytes === undefined ? 0 : await sizes.of(row);
     sessions.push({ row, bytes, idle: idle(row) });

@@ -6,7 +6,7 @@ import { type RequestMessage, isObject, responseText } from '../../protocol/json
 import { stringifyWire } from '../../protocol/wire-text.ts';
 import { capabilitiesOf } from '../agent/agent-host.ts';
 import type { Connection } from '../connection.ts';
-import { sweep } from '../control/store-commands.ts';
+import { sweep } from '../control/store-host.ts';
 import type { House } from '../house.ts';
 import type { Session } from '../session/session.ts';
 import { sessionOf } from './session-of.ts';

@@ -8,7 +8,7 @@ import type { SessionRow } from '../../storage/event-log.ts';
 import { CommandError } from '../cli/exit-code.ts';
 import { newRow } from '../new-row.ts';
 import { forkPoint } from '../session/fork-point.ts';
-import { requireCommitted, type StoreHost } from './store-commands.ts';
+import { requireCommitted, type StoreHost } from './store-host.ts';
 
 /** Resolves to the new session's id. @throws CommandError */
 export async function forkCommand(host: StoreHost, row: SessionRow, atEventId: string | undefined): Promise<string> {

@@ -1,7 +1,7 @@
 /** What a server does with its store by itself: it prunes as its options say, and frees what was left half freed. */
 import { limitsNothing, type Retention } from '../../storage/prune.ts';
 import type { Logger } from '../log.ts';
-import { type StoreHost, sweepAll } from './store-commands.ts';
+import { type StoreHost, sweepAll } from './store-host.ts';
 
 /** Not in the way of a start. */
 const FIRST_MS = 1000;

@@ -8,7 +8,7 @@ import { limitsNothing, prunedRecord, type Retention, SessionSizes, sharedUpTo, 
 import { type Cut, findCut, sessionsToPrune } from '../../storage/retention-plan.ts';
 import { foldLog } from '../session/open-session.ts';
 import type { Session } from '../session/session.ts';
-import { removeSession, requireCommitted, type StoreHost, sweep, sweepAll } from './store-commands.ts';
+import { removeSession, requireCommitted, type StoreHost, sweep, sweepAll } from './store-host.ts';
 
 const ROW_WAIT_MS = 10;
 const ROW_WAITS = 3000;

@@ -5,7 +5,8 @@ import type { House } from '../house.ts';
 import { VERSION } from '../version.ts';
 import { listenForControl } from './control-server.ts';
 import { startKeeper } from './keeper.ts';
-import { runStoreCommand, type ServerPart, type StoreHost } from './store-commands.ts';
+import { runStoreCommand } from './store-commands.ts';
+import type { ServerPart, StoreHost } from './store-host.ts';
 
 export interface ControlledServer {
   readonly house: House;

@@ -26,7 +26,7 @@ async function storeOfFormat1(): Promise<{ dir: string; tables: Tables }> {
     eventTurnBatching: false,
   });
   const table = (name: string): Tables['meta'] =>
-    root.openDB<Buffer, Buffer>(name, { encoding: 'binary', keyEncoding: 'binary' }) as unknown as Tables['meta'];
+    root.openDB<Buffer, Buffer>(name, { encoding: 'binary', keyEncoding: 'binary' });
   scope.defer(() => root.close());
   return { dir, tables: { root, events: table('events'), sessions: table('sessions'), meta: table('meta') } };
 }

@@ -153,9 +153,9 @@ describe('backup', () => {
     const log = await openLmdbEventLog(dir, SMALL);
     const target = join(dir, '..', 'copy');
     const row = ROWS[0] as (typeof ROWS)[0];
-    let writing = true;
+    const writing = { on: true };
     const writer = (async () => {
-      while (writing)
+      while (writing.on)
         await write(
           log,
           row,
@@ -163,7 +163,7 @@ describe('backup', () => {
         );
     })();
     expect(await backupStore(log, target)).toEqual({ outcome: 'written' });
-    writing = false;
+    writing.on = false;
     await writer;
     await log.close();
     expect(await findings(target)).toEqual([]);
