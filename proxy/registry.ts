@@ -113,7 +113,13 @@ export class Registry {
 
   /** The session that an agent's request belongs to: as for updates, a child's goes to its parent. */
   ownerOf(agentSessionId: string): Session | undefined {
+    if (this.#retired.has(agentSessionId)) return undefined;
     return this.#bound(agentSessionId) ?? this.#parentOf(agentSessionId);
+  }
+
+  /** A session that is being made and that the agent has not named yet may have this id. */
+  mayBeNew(agentSessionId: string): boolean {
+    return this.#creating > 0 && !this.#retired.has(agentSessionId) && !this.#host.log.row(agentSessionId);
   }
 
   route(agentSessionId: string, session: Session): void {

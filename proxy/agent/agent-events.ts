@@ -80,6 +80,11 @@ export class AgentEvents implements AgentHandler {
       session.notifyClients(notificationText(message.method, shown));
       return;
     }
+    if (typeof sessionId === 'string' && !this.#options.registry.mayBeNew(sessionId)) {
+      // It is about a session, so it is not for everybody.
+      this.#options.logger.warn({ method: message.method.slice(0, 80) }, 'a notification for an unknown session');
+      return;
+    }
     for (const connection of this.#options.connections) {
       // What names no session may be about any; a token that is limited to some is not shown it.
       if (!connection.initialized || connection.onlySessions) continue;
