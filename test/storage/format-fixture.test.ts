@@ -22,7 +22,7 @@ import { textEvent, write } from '../support/written-log.ts';
 const FOLDER = join(ROOT, 'test/fixtures');
 const SMALL = { minFreeBytes: 0, ballastBytes: 1024 };
 const versions = readdirSync(FOLDER).flatMap((name) => /^store-format-(\d+)\.mdb\.gz$/.exec(name)?.[1] ?? []);
-const IDS = ['everything é😀', 'fork', 'cut off'];
+const IDS = ['everything é😀', 'fork', 'cut off', 'pruned'];
 
 function unpacked(version: string): string {
   const dir = join(tempDir(testScope()), 'store');
@@ -94,6 +94,8 @@ describe.each(versions)('a store of format %s', (version) => {
     expect(client.received.map(({ message }) => updateOf(message)?.['sessionUpdate'])).toContain('_alien');
     await client.load('fork');
     expect(client.agentText('fork')).toBe('first answeronly here');
+    await client.load('pruned');
+    expect(client.agentText('pruned')).toBe('is here');
     await client.load('cut off');
     const closers = client.received.filter(({ message }) => at(message, 'params', 'update', 'toolCallId') === 'tool-9');
     expect(closers.map(({ message }) => at(message, 'params', 'update', 'status'))).toEqual(['in_progress', 'failed']);
