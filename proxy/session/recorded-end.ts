@@ -16,7 +16,9 @@ export function promptResponse(session: Session, id: string, result: string, tur
 /** The answer that the log has for a prompt that is sent again. */
 export function recordedEnd(session: Session, id: string, turnId: string, seq: number): string {
   let payload = '{}';
-  session.log.scan(session.order.num, seq, seq, (at, record, length) => {
+  // What was pruned is answered by the event that stands for it.
+  const from = Math.max(seq, session.row.low);
+  session.log.scan(session.order.num, from, from, (at, record, length) => {
     const event = decodeRecord(record, length, at);
     if (!('unreadable' in event)) payload = event.payload;
     return false;

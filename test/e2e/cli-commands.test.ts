@@ -383,6 +383,31 @@ describe('prune', () => {
     expect(again.agentText('copy')).toBe(fresh.agentText(sessionId));
   });
 
+  it('[RT1] a prompt that was answered before the cut is not run again', async () => {
+    const stage = await setStage(testScope(), { optIn: true });
+    const { sidecar, client, sessionId, life } = stage;
+    const params = { sessionId, prompt: [{ type: 'text', text: 'once' }], _meta: { sidecar: { promptId: 'p1' } } };
+    life.received.length = 0;
+    const answer = client.ask('session/prompt', params);
+    life.reply((await life.saw('session/prompt')).message, { stopReason: 'end_turn' });
+    await answer;
+    for (let i = 1; i < 4; i++) {
+      const more = client.prompt(sessionId, 'more');
+      life.reply((await life.saw('session/prompt', i)).message, { stopReason: 'end_turn' });
+      await more;
+    }
+    await done(sidecar.store, 'prune', '--retain-events', '4');
+    const lost = { kind: 'interrupted', code: 'PROMPT_OUTCOME_UNKNOWN' };
+    expect((await client.ask('session/prompt', params)).message.error).toMatchObject({ data: lost });
+    await sidecar.restart();
+    const again = await sidecar.unix();
+    await again.initialize({ sidecar: true });
+    expect((await again.ask('session/prompt', params)).message.error).toMatchObject({ data: lost });
+    expect(life.received.filter(({ message }) => message.method === 'session/prompt')).toHaveLength(4);
+    const { received } = await stage.agent.life(1);
+    expect(received.filter(({ message }) => message.method === 'session/prompt')).toEqual([]);
+  });
+
   it('[RT1] is done by the server itself, as --retain-events says', async () => {
     const stage = await setStage(testScope(), { args: ['--retain-events', '12'] });
     await spoken(stage, ...Array.from({ length: 10 }, (_, i) => `answer ${i} `));
