@@ -40,7 +40,7 @@ const BOOT_BYTES = 4;
 const AGENT_GRACE_MS = 2000;
 
 /** What else a server does once it accepts connections; the result ends that. `stop` ends the server in good order. */
-export type Duties = (house: House, stop: () => void) => Promise<() => void>;
+export type Duties = (house: House, stop: () => void) => () => void;
 
 /** Runs until a signal or a failure; resolves to the exit code. */
 export async function runServe(
@@ -221,7 +221,7 @@ class Server {
       this.#listeners.push(await listen(address, this.#house, webSockets, this.#door));
     }
     for (const signal of ['SIGTERM', 'SIGINT'] as const) process.once(signal, () => void this.#drain());
-    this.#leaveDuties = (await duties?.(this.#house, () => void this.#drain())) ?? this.#leaveDuties;
+    this.#leaveDuties = duties?.(this.#house, () => void this.#drain()) ?? this.#leaveDuties;
     process.on('SIGHUP', () => this.#door.reload(this.#house.connections));
     const endpoints = this.#listeners.map(({ endpoint }) => endpoint);
     this.#leaveControl = await serveControlSocket({

@@ -1,7 +1,7 @@
 /** `acp-sidecar daemon`: what `run` starts in the background. Not for people; its order comes on stdin. */
 import { text } from 'node:stream/consumers';
 import { loadConfig } from '../config.ts';
-import { takeUpDuties } from '../daemon/daemon-duties.ts';
+import { leaveWhenIdle } from '../daemon/daemon-duties.ts';
 import type { DaemonOrder } from '../daemon/daemon-order.ts';
 import { watchWaysOut } from './ways-out.ts';
 
@@ -11,10 +11,10 @@ export async function runDaemon(): Promise<number> {
   // Whoever started this may leave; a closed stdout is no reason to end.
   process.stdout.on('error', () => undefined);
   const given = await loadConfig('run', { ...sources, env: process.env });
-  const { storeDir, socket, control } = place;
+  const { storeDir, socket } = place;
   const config = { ...given, storeDir, listen: [{ kind: 'unix' as const, path: socket }], tokenFile: undefined };
   const { runServe } = await import('../server.ts');
   return runServe(config, { command: agent.command, args: [...agent.args] }, (house, stop) =>
-    takeUpDuties({ control, idleExitMs: config.idleExitMs }, house, stop),
+    leaveWhenIdle(config.idleExitMs, house, stop),
   );
 }

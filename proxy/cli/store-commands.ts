@@ -1,6 +1,6 @@
 /** The commands that work on a store, as the command line knows them. Each module is imported when its command runs. */
 import { Command, InvalidArgumentError } from 'commander';
-import type { Config, StoreCommand } from '../options.ts';
+import { type Config, OPTIONS, type StoreCommand } from '../options.ts';
 import { addTableOptions, configOf } from './command-options.ts';
 
 interface Given {
@@ -16,6 +16,8 @@ interface StoreCommandSpec {
   readonly arg?: readonly [name: string, about: string];
   /** What `--json` prints, for commands that have it. */
   readonly json?: string;
+  /** The command line of an agent may follow `--`: the store that `run` keeps for it. */
+  readonly ofAgent?: true;
   readonly options?: readonly (readonly [flags: string, about: string, parse?: (text: string) => unknown])[];
   /** The exit code, 0 when there is none. */
   readonly run: (given: Given) => Promise<number | void>;
@@ -103,11 +105,13 @@ const SPECS: Readonly<Partial<Record<StoreCommand, StoreCommandSpec>>> = {
   },
   status: {
     about: 'tell what the sidecar of the store does; exit code 1 when none runs',
+    ofAgent: true,
     json: 'print one object',
     run: async ({ storeDir, options }) => (await import('./status.ts')).printStatus(storeDir, isSet(options, 'json')),
   },
   stop: {
     about: 'end the sidecar of the store in good order; exit code 1 when none runs',
+    ofAgent: true,
     run: async ({ storeDir }) => (await import('./stop.ts')).stopServer(storeDir),
   },
 };
@@ -117,6 +121,7 @@ export function storeCommands(newCommand: (name: string) => Command, finish: (co
   return Object.entries(SPECS).map(([name, spec]) => {
     const command = newCommand(name).description(spec.about);
     if (spec.arg) command.argument(...spec.arg);
+    if (spec.ofAgent) command.argument('[agent...]', 'the agent of `run`, after --: its store');
     if (spec.json !== undefined) command.option('--json', spec.json);
     for (const [flags, about, parse] of spec.options ?? []) {
       if (parse) command.option(flags, about, parse);
@@ -125,10 +130,17 @@ export function storeCommands(newCommand: (name: string) => Command, finish: (co
     command.action(async (...given: unknown[]) => {
       const config = await configOf(command, name as StoreCommand);
       const args = spec.arg ? [typeof given[0] === 'string' ? given[0] : undefined] : [];
-      finish((await spec.run({ config, storeDir: config.storeDir, args, options: command.opts() })) ?? 0);
+      const agent = spec.ofAgent && Array.isArray(given[0]) ? (given[0] as string[]) : [];
+      const storeDir = agent.length > 0 ? await storeOfAgent(agent) : config.storeDir;
+      finish((await spec.run({ config, storeDir, args, options: command.opts() })) ?? 0);
     });
     return addTableOptions(command, name as StoreCommand);
   });
+}
+
+async function storeOfAgent([command = '', ...args]: readonly string[]): Promise<string> {
+  const { agentStoreDir, resolvedAgent } = await import('../daemon/daemon-place.ts');
+  return agentStoreDir(OPTIONS.storeDir.unset(), resolvedAgent({ command, args }, process.cwd()));
 }
 
 function isSet(options: Readonly<Record<string, unknown>>, name: string): boolean {

@@ -11,6 +11,8 @@ import type { ExitReason } from '../cli/exit-code.ts';
 export type ControlRequest =
   | { readonly command: 'status' }
   | { readonly command: 'stop' }
+  /** Ends a daemon that is older than `version` and has nothing to do; it says nothing of whether it did. */
+  | { readonly command: 'retire'; readonly version: string }
   /** Is the session open in the server? Prints true or false. */
   | { readonly command: 'opened'; readonly sessionId: string }
   | { readonly command: 'import'; readonly file: string; readonly sessionId?: string | undefined }

@@ -12,6 +12,7 @@ import { eventJson } from '../event-json.ts';
 import { foldLog } from '../session/open-session.ts';
 import type { ControlRequest, Print } from './control-protocol.ts';
 import { removeSession, requireCommitted, rowOf, type StoreHost } from './store-host.ts';
+import { isNewer } from '../version.ts';
 
 export async function runStoreCommand(host: StoreHost, request: ControlRequest, print: Print): Promise<void> {
   switch (request.command) {
@@ -21,6 +22,12 @@ export async function runStoreCommand(host: StoreHost, request: ControlRequest, 
     case 'stop':
       host.server?.stop();
       return;
+    case 'retire': {
+      const { version, runningTurns, pendingApprovals } = host.server?.status() ?? {};
+      const older = typeof version === 'string' && isNewer(request.version, version);
+      if (older && runningTurns === 0 && pendingApprovals === 0) host.server?.stop();
+      return;
+    }
     case 'opened':
       print(JSON.stringify(host.server?.opened(request.sessionId) !== undefined));
       return;

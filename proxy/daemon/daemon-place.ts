@@ -3,7 +3,7 @@
  * same names; nothing has to be looked up.
  *
  *   store    --store, else <state>/acp-sidecar/run/<command>-<hash of the command line>
- *   sockets  <runtime>/<hash of store and command line>.sock and .ctl, in a directory of mode 0700
+ *   socket   <runtime>/<hash of store and command line>.sock, in a directory of mode 0700
  */
 import { createHash } from 'node:crypto';
 import { homedir } from 'node:os';
@@ -19,8 +19,6 @@ export interface DaemonPlace {
   readonly storeDir: string;
   /** ACP, a message a line. */
   readonly socket: string;
-  /** See `daemon-control.ts`. */
-  readonly control: string;
   /** Directory of the lock that is held while a daemon is started. */
   readonly startDir: string;
   readonly logFile: string;
@@ -50,7 +48,6 @@ export function daemonPlace(storeDir: string, agent: AgentCommand, env: NodeJS.P
   return {
     storeDir,
     socket: join(dir, `${name}.sock`),
-    control: join(dir, `${name}.ctl`),
     startDir: join(dir, `${name}.start`),
     logFile: join(storeDir, 'daemon.log'),
   };

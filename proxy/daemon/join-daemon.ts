@@ -19,8 +19,8 @@ import { setTimeout as sleep } from 'node:timers/promises';
 import { acquireStoreLock, prepareStoreDir } from '../../storage/store-lock.ts';
 import { EXIT_CODES, exitCode } from '../cli/exit-code.ts';
 import { connectTo } from '../client/unix-transport.ts';
-import { VERSION } from '../version.ts';
-import { askDaemon, isNewer } from './daemon-control.ts';
+import { askServer } from '../control/control-client.ts';
+import { VERSION, isNewer } from '../version.ts';
 import type { DaemonOrder } from './daemon-order.ts';
 import { type DaemonPlace, daemonCwd } from './daemon-place.ts';
 
@@ -75,11 +75,19 @@ export async function joinDaemon(order: DaemonOrder, program: string): Promise<S
 
 /** Ends an older daemon that has nothing to do. Whatever it answers, connecting is right afterwards. */
 export async function retireOlder(place: DaemonPlace): Promise<void> {
-  const status = await askDaemon(place.control, { do: 'status' });
-  const version = status?.['version'];
-  if (typeof version !== 'string' || !isNewer(VERSION, version)) return;
-  const answer = await askDaemon(place.control, { do: 'retire', version: VERSION });
-  if (answer?.['stopping'] !== true) return;
+  let facts: { readonly version?: unknown } = {};
+  try {
+    const status = (line: string): void => {
+      facts = JSON.parse(line) as typeof facts;
+    };
+    if (!(await askServer(place.storeDir, { command: 'status' }, status))) return;
+    if (typeof facts.version !== 'string' || !isNewer(VERSION, facts.version)) return;
+    await askServer(place.storeDir, { command: 'retire', version: VERSION }, () => undefined);
+    await askServer(place.storeDir, { command: 'status' }, status);
+  } catch {
+    // It went away in the middle, or it is so old that it does not know these commands.
+  }
+  if (!('draining' in facts && facts.draining === true)) return;
   const until = Date.now() + RETIRE_MS;
   while (Date.now() < until && (await tryConnect(place))?.destroy()) await sleep(LOOK_MS);
 }

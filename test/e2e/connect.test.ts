@@ -1,6 +1,6 @@
 /** `acp-sidecar connect`: an editor's stdio to a sidecar somewhere else. */
 import { spawn } from 'node:child_process';
-import { writeFileSync } from 'node:fs';
+import { readFileSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { Readable, Writable } from 'node:stream';
 import { client, ndJsonStream } from '@agentclientprotocol/sdk';
@@ -9,8 +9,9 @@ import { at } from '../support/json.ts';
 import { NetworkProxy } from '../support/network-proxy.ts';
 import { RawClient } from '../support/raw-client.ts';
 import { type Scope, testScope } from '../support/scope.ts';
-import { ROOT, ScriptedAgent } from '../support/scripted-agent.ts';
+import { ROOT, ScriptedAgent, streamAgentCommand } from '../support/scripted-agent.ts';
 import { SIDECAR_PROGRAM, Sidecar } from '../support/sidecar.ts';
+import type { StreamOrder } from '../support/stream-order.ts';
 import { tempDir } from '../support/temp-dir.ts';
 import { waitFor } from '../support/wait-for.ts';
 
@@ -200,5 +201,44 @@ describe('connect', () => {
     expect(at((await listed).message.result, 'sessions', 0, 'sessionId')).toBe(sessionId);
     editor.close();
     await waitFor('the editor to end', () => editor.closed);
+  });
+});
+
+describe('a slow editor', () => {
+  it('[RC10] costs the bridge bounded memory, and gets everything when it reads again', {
+    timeout: 120_000,
+  }, async () => {
+    const scope = testScope();
+    const sidecar = await Sidecar.start(scope, { agent: streamAgentCommand(), args: ['--log-level', 'warn'] });
+    const child = spawn(process.execPath, [SIDECAR_PROGRAM, 'connect', sidecar.wsUrl, ...QUICK], {
+      stdio: ['pipe', 'pipe', 'inherit'],
+    });
+    scope.defer(() => child.kill());
+    const ask = (id: number, method: string, params: object): void => {
+      child.stdin.write(`${JSON.stringify({ jsonrpc: '2.0', id, method, params })}\n`);
+    };
+    let text = '';
+    child.stdout.setEncoding('utf8').on('data', (piece: string) => (text += piece));
+    ask(1, 'initialize', { protocolVersion: 1 });
+    ask(2, 'session/new', { cwd: '/tmp', mcpServers: [] });
+    await waitFor('the session', () => text.includes('"id":2,'));
+    const sessionId = /"sessionId":"([^"]+)"/.exec(text)?.[1];
+    child.stdout.pause();
+    const label = 'x'.repeat(400);
+    const order: StreamOrder = { label, chunks: 100_000 };
+    ask(3, 'session/prompt', { sessionId, prompt: [{ type: 'text', text: JSON.stringify(order) }] });
+    const other = await sidecar.unix();
+    await other.initialize({ sidecar: true });
+    await other.resume(sessionId ?? '');
+    await other.until('the end of the turn', ({ message }) => at(message, 'params', 'state') === 'ended', {
+      timeoutMs: 60_000,
+    });
+    const peakKiB = Number(/VmHWM:\s+(\d+)/.exec(readFileSync(`/proc/${child.pid}/status`, 'utf8'))?.[1]);
+    expect(peakKiB / 1024).toBeLessThan(160);
+    child.stdout.resume();
+    await waitFor('the response', () => text.includes('"id":3,'), { timeoutMs: 60_000, intervalMs: 50 });
+    const numbers = [...text.matchAll(/x(\d+);/g)].map((found) => Number(found[1]));
+    expect(numbers.length).toBe(100_000);
+    expect(numbers.every((number, i) => number === i)).toBe(true);
   });
 });

@@ -10,7 +10,7 @@ import { RawClient } from '../support/raw-client.ts';
 import { RunPlace } from '../support/run-editors.ts';
 import { type Scope, testScope } from '../support/scope.ts';
 import { ROOT, ScriptedAgent } from '../support/scripted-agent.ts';
-import { SIDECAR_PROGRAM } from '../support/sidecar.ts';
+import { SIDECAR_PROGRAM, runCommand } from '../support/sidecar.ts';
 import { tempDir } from '../support/temp-dir.ts';
 import { waitFor } from '../support/wait-for.ts';
 
@@ -127,6 +127,29 @@ describe('run', () => {
     expect(asked).toBe(1);
     expect(text).toContain('By noon the fog is gone');
     child.stdin.end();
+  });
+});
+
+describe('status and stop', () => {
+  it('show the daemon of an agent and end it; without one they say so', async () => {
+    const scope = testScope();
+    const agent = await ScriptedAgent.listen(scope);
+    const place = new RunPlace(scope, agent.command);
+    const raw = await editor(place);
+    await raw.newSession();
+    const status = await runCommand(['status', '--json', '--', ...agent.command], place.own());
+    expect(JSON.parse(status.stdout)).toMatchObject({
+      running: true,
+      clients: 1,
+      sessions: 1,
+      pid: place.daemons()[0],
+    });
+    raw.close();
+    await waitFor('the bridge to leave', () => place.bridges().length === 0);
+    expect((await runCommand(['stop', '--', ...agent.command], place.own())).code).toBe(0);
+    await place.allGone();
+    expect(place.sockets()).toEqual([]);
+    expect((await runCommand(['status', '--', ...agent.command], place.own())).code).toBe(1);
   });
 });
 
