@@ -128,12 +128,17 @@ export class HistoryCache {
   }
 
   /** Reads at the log's tip. A cache that turns out wrong while it is read is made anew, at last in memory. */
-  async #read<T>(row: SessionRow, read: (fold: HistoryFold) => T): Promise<T> {
+  async #read<T>(asked: SessionRow, read: (fold: HistoryFold) => T): Promise<T> {
+    let row = asked;
     for (let attempt = 1; ; attempt++) {
       try {
         return read(await this.#current(row, attempt >= ATTEMPTS));
       } catch (error) {
-        if (error instanceof HistoryLogDamage || attempt > ATTEMPTS) throw error;
+        const now = this.#log.row(row.sessionId);
+        // What is missing may have been pruned while it was read.
+        const pruned = now !== undefined && now.num === row.num && now.low > row.low;
+        if (attempt > ATTEMPTS || (error instanceof HistoryLogDamage && !pruned)) throw error;
+        if (pruned) row = now;
         this.#discard(row.num);
       }
     }

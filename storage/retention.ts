@@ -44,6 +44,17 @@ export function unneeded(
   return removals;
 }
 
+/** Session numbers that have events and no row: a session whose making was cut off. Ask before any is being made. */
+export function orphans(log: EventLog): number[] {
+  const known = new Set<number>();
+  for (const row of log.rows()) known.add(row.num);
+  const found: number[] = [];
+  for (let num = 1, next = log.nextNum(); num < next; num++) {
+    if (!known.has(num) && log.firstStored(num, 1) !== undefined) found.push(num);
+  }
+  return found;
+}
+
 /** Removes events in small commits; ends at the first that fails. Taken up again where it was left. */
 export async function removeEvents(bulk: BulkSource, removals: readonly SessionRemoval[]): Promise<CommitOutcome> {
   for (const { num, from, to } of removals) {

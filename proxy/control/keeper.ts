@@ -1,7 +1,8 @@
 /** What a server does with its store by itself: it prunes as its options say, and frees what was left half freed. */
 import { limitsNothing, type Retention } from '../../storage/prune.ts';
 import type { Logger } from '../log.ts';
-import { type StoreHost, sweepAll } from './store-host.ts';
+import { orphans } from '../../storage/retention.ts';
+import { removeOrphans, type StoreHost, sweepAll } from './store-host.ts';
 
 /** Not in the way of a start. */
 const FIRST_MS = 1000;
@@ -11,7 +12,11 @@ const EVERY_MS = 10 * 60_000;
 export function startKeeper(host: StoreHost, retention: Retention, logger: Logger): () => void {
   let stopped = false;
   let timer: NodeJS.Timeout | undefined;
+  // Now: later some would be sessions that are just being made.
+  let left = orphans(host.log);
   const round = async (): Promise<void> => {
+    await removeOrphans(host, left);
+    left = [];
     await sweepAll(host);
     if (limitsNothing(retention.sessions) && limitsNothing(retention.events)) return;
     const { prune } = await import('./prune-command.ts');

@@ -76,6 +76,14 @@ export async function sweep(
   requireCommitted(await removeEvents(new BulkSource(host.commit, num, host.log.lastSeq(num)), removals));
 }
 
+/** Frees the events of session numbers that no row names. */
+export async function removeOrphans(host: StoreHost, nums: readonly number[]): Promise<void> {
+  for (const num of nums) {
+    const last = host.log.lastSeq(num);
+    requireCommitted(await removeEvents(new BulkSource(host.commit, num, last), [{ num, from: 1, to: last }]));
+  }
+}
+
 /** Frees what earlier deletions and cuts have left: a server may end in the middle of one. */
 export async function sweepAll(host: StoreHost): Promise<void> {
   const needed = neededSegments(host.log);

@@ -209,6 +209,19 @@ describe('chat history', () => {
     await expect(new HistoryCache(log, undefined).page(ROW)).rejects.toEqual(new HistoryLogDamage(4, 'it is missing'));
   });
 
+  it('a session that is pruned while it is read gives what is left', async () => {
+    const log = new MemoryEventLog();
+    const { events } = story(300);
+    await write(log, ROW, events);
+    const cache = new HistoryCache(log, undefined);
+    const reading = whole(cache, ROW, 1000);
+    // After the first slice of 256 events.
+    await new Promise((resolve) => setImmediate(resolve));
+    const end = events.findIndex(({ type, turnId }) => type === 'turn_ended' && turnId === 'turn-200') + 1;
+    await log.commit({ appends: [], rows: [{ ...ROW, low: end }], removals: [{ num: 1, from: 1, to: end - 1 }] });
+    expect((await reading)[0]).toMatchObject({ role: 'user', turnId: 'turn-201' });
+  });
+
   it('many readers at once get the same', async () => {
     const log = new MemoryEventLog();
     await write(log, ROW, story(300).events);

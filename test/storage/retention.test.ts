@@ -12,7 +12,7 @@ import { GroupCommit } from '../../storage/group-commit.ts';
 import { openLmdbEventLog } from '../../storage/lmdb-event-log.ts';
 import { MemoryEventLog } from '../../storage/memory-event-log.ts';
 import { prunedRecord, sharedUpTo } from '../../storage/prune.ts';
-import { neededSegments, removeEvents, unneeded } from '../../storage/retention.ts';
+import { neededSegments, orphans, removeEvents, unneeded } from '../../storage/retention.ts';
 import { findCut, type RetainPolicy, sessionsToPrune } from '../../storage/retention-plan.ts';
 import { verifyStore } from '../../storage/verify.ts';
 import { testScope } from '../support/scope.ts';
@@ -216,6 +216,17 @@ describe('which events go', () => {
     await removeEvents(new BulkSource(commitOf(log), 1, 22), unneeded(log, tombstone, neededSegments(log)));
     expect(gaps(log, 1, 22)).toHaveLength(22);
     expect((await verifyStore({ log, found: () => undefined })).findings).toBe(0);
+  });
+
+  it('[RT5] events of a session that was never made are found', async () => {
+    const log = new MemoryEventLog();
+    await write(log, sessionRow(2), [CREATED]);
+    await log.commit({
+      appends: [{ num: 1, firstSeq: 1, records: [prunedRecord({ low: 1, payload: '{}' }, 0)] }],
+      rows: [],
+    });
+    await log.commit({ appends: [], rows: [{ ...sessionRow(3), tombstone: true }] });
+    expect(orphans(log)).toEqual([1]);
   });
 
   it('[RT5] the space of what was pruned is used again', async () => {
