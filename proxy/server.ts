@@ -248,6 +248,8 @@ class Server {
     this.#ticking = false;
     const sessions = [...this.#dirty];
     this.#dirty.clear();
+    // What waits for a store that failed would be offered and touched for ever.
+    if (this.#house.store.state === 'failed') return;
     for (const session of sessions) {
       if (session.order.pending || session.order.peekRow()) this.#commit.offer(session.order);
       for (const client of session.clients.keys()) client.kick();

@@ -296,6 +296,7 @@ export class Order implements AppendSource {
       this.#stalled = true;
       this.#options.stalled(message);
     }
+    if (this.quiet && this.#row === undefined) setTimeout(this.#tryAgain, RETRY_MS).unref();
   }
 
   /** Where only text waits it stays one run, which clients go on reading, and is cut again after a while. */
@@ -340,6 +341,13 @@ export class Order implements AppendSource {
       this.#recentBytes -= record.length;
     }
   }
+
+  /** Everything was given up and nothing is left to find out with: the next one may try. */
+  readonly #tryAgain = (): void => {
+    if (!this.#stalled || !this.quiet || this.#row !== undefined) return;
+    this.#stalled = false;
+    this.#options.stalled(undefined);
+  };
 
   readonly #onTimer = (): void => {
     this.#timer = undefined;

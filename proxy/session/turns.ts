@@ -323,10 +323,7 @@ export class Turns {
       const known = this.#session.state.prompts.get(turn.promptId);
       if (known) known.ended = seq;
     }
-    for (const { client, requestId } of turn.requesters.splice(0)) {
-      this.#owe(client, seq, answer(requestId, seq));
-    }
-    turn.requesters = [];
+    for (const { client, requestId } of turn.requesters.splice(0)) this.#owe(client, seq, answer(requestId, seq));
   }
 
   #owe(client: Client, seq: number, wire: string): void {

@@ -2,6 +2,7 @@
  * A test agent as a real process.
  *
  *   agent-program.js bridge SOCKET    every byte decided by the test at the other end of SOCKET (`ScriptedAgent`)
+ *   agent-program.js fault            plays turns with tools and approvals, and strikes once (`fault-agent.ts`)
  *   agent-program.js stream           plays the commands in its prompts by itself (`stream-agent.ts`)
  *
  * Like a real agent it ends when its stdin ends, unless it was told to be stubborn.
@@ -9,6 +10,7 @@
 import { spawn } from 'node:child_process';
 import { connect } from 'node:net';
 import { frameHeader, frameReader } from './bridge-frames.ts';
+import { runFaultAgent } from './fault-agent.ts';
 import { runStreamAgent } from './stream-agent.ts';
 
 function runBridge(path: string): void {
@@ -66,4 +68,5 @@ function runBridge(path: string): void {
 process.stdout.on('error', () => process.exit(0));
 const [mode, path = ''] = process.argv.slice(2);
 if (mode === 'bridge') runBridge(path);
+else if (mode === 'fault') runFaultAgent();
 else runStreamAgent();

@@ -20,6 +20,11 @@ export function streamAgentCommand(): string[] {
   return [process.execPath, PROGRAM, 'stream'];
 }
 
+/** The command of the standalone agent, see `fault-agent.ts`. */
+export function faultAgentCommand(): string[] {
+  return [process.execPath, PROGRAM, 'fault'];
+}
+
 /** What a handler gives back: a result, or nothing when the test answers by itself. */
 export type AgentHandler = (request: Message, life: AgentLife) => unknown;
 
