@@ -250,8 +250,9 @@ class FuzzRun {
     const sessionId = String(at(message, 'params', 'sessionId'));
     if (method === 'initialize') this.#live.clear();
     if (method === 'session/new') this.#live.add(`agent-session-${++this.#made}`);
-    if (method === 'session/resume') {
-      this.#live.add(sessionId);
+    // What an agent accepted once is repeated in each new process; one that then never answers is of no use to anybody.
+    if (method === 'session/resume' || method === 'authenticate') {
+      if (method === 'session/resume') this.#live.add(sessionId);
       life.reply(message, {});
       return true;
     }
