@@ -132,7 +132,7 @@ async function startDaemon(order: DaemonOrder, program: string): Promise<Started
   child.stdout.destroy();
   child.unref();
   if (outcome === 'ready') return { outcome: 'ready' };
-  const message = readFileSync(place.logFile, 'utf8').slice(log.from).trim().slice(-2000);
+  const message = readFileSync(place.logFile).subarray(log.from).toString('utf8').trim().slice(-2000);
   if (outcome === EXIT_CODES.store_in_use.code) return { outcome: 'held', message };
   throw new DaemonFailure(message || `the daemon ended with exit code ${outcome}`, outcome);
 }

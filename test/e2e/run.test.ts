@@ -16,6 +16,8 @@ import { waitFor } from '../support/wait-for.ts';
 
 const EXAMPLE_AGENT = [process.execPath, join(ROOT, 'dist/examples/agent.js')];
 const WORD_MS = { EXAMPLE_AGENT_WORD_MS: '1' };
+/** Twenty processes on a busy machine. */
+const SLOW = { timeout: 180_000 };
 const IDLE = ['--idle-exit', '200ms'];
 
 async function editor(place: RunPlace): Promise<RawClient> {
@@ -167,7 +169,7 @@ describe('one daemon', () => {
     return editors;
   }
 
-  it('[DM1] [DM3] 20 editors that start at once get one, and nothing is left when they are gone', async () => {
+  it('[DM1] [DM3] 20 editors that start at once get one, and nothing is left when they are gone', SLOW, async () => {
     const scope = testScope();
     const agent = await ScriptedAgent.listen(scope);
     const place = new RunPlace(scope, agent.command, IDLE);
@@ -178,7 +180,7 @@ describe('one daemon', () => {
     expect(place.sockets()).toEqual([]);
   });
 
-  it('[DM1] the same when the last daemon was killed with -9 and its socket lies there', async () => {
+  it('[DM1] the same when the last daemon was killed with -9 and its socket lies there', SLOW, async () => {
     const scope = testScope();
     const agent = await ScriptedAgent.listen(scope);
     const place = new RunPlace(scope, agent.command, IDLE);

@@ -78,7 +78,7 @@ export class RunPlace {
     }
   }
 
-  async allGone(timeoutMs = 15_000): Promise<void> {
+  async allGone(timeoutMs = 30_000): Promise<void> {
     await waitFor(
       () => `no process to be left, there are ${this.processes().join(' ')}`,
       () => this.processes().length === 0,

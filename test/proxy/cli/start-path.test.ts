@@ -52,6 +52,13 @@ describe('the start path of serve', () => {
     expect(packagesOf(await staticInputs('proxy/config-file.ts'))).toContain('zod');
   });
 
+  it('run and connect load no server and no store', async () => {
+    const run = await staticInputs('proxy/cli/run.ts');
+    expect(packagesOf(run)).toEqual([]);
+    expect(run.filter((path) => /server\.ts$|lmdb|pino/.test(path))).toEqual([]);
+    expect(packagesOf(await staticInputs('proxy/cli/connect.ts'))).toEqual(['ws']);
+  });
+
   it('the command line alone loads only commander', async () => {
     expect(packagesOf(await staticInputs('proxy/cli/main.ts'))).toEqual(['commander']);
   });
