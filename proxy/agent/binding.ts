@@ -44,6 +44,7 @@ export async function bindSession(host: BindingHost, session: Session): Promise<
   const ways = waysOf(session, known);
   const failures: string[] = [];
   let ready: Ready | undefined;
+  if (!host.agentHost.link) session.tellAgentState('starting');
   for (const way of ways) {
     // An agent that died of one way may live with the next.
     if (ready?.outcome !== 'ready' || host.agentHost.link !== ready.link) {

@@ -41,8 +41,6 @@ class HandClient implements Client {
     this.sent.push(JSON.parse(wire));
   }
 
-  detach(): void {}
-
   expect(handler: AnswerHandler): string {
     const id = String(this.#next++);
     this.#handlers.set(id, handler);
