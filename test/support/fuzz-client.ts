@@ -71,6 +71,11 @@ export class FuzzClient {
     this.#send(promptId, params);
   }
 
+  /** Cards to answer. One whose approval is over is left: it has to go by itself. */
+  openCards(): string[] {
+    return [...this.cards.keys()].filter((approvalId) => !this.resolved.has(approvalId));
+  }
+
   answer(approvalId: string, result: object): void {
     const card = this.cards.get(approvalId);
     this.cards.delete(approvalId);
