@@ -32,7 +32,7 @@ const answersOf = (client: RawClient, from: number) =>
   client.received.slice(from).filter(({ message }) => isResponse(message));
 
 describe('a client', () => {
-  it('client_reading: one that asks and does not read is not read either; then it gets every answer', async () => {
+  it('[BD2] client_reading: one that asks and does not read is not read either; then it gets every answer', async () => {
     const stage = await setStage(testScope());
     const { client, sidecar, sessionId } = stage;
     const turn = await stage.turn('x'.repeat(20 * KIB));
@@ -146,7 +146,7 @@ describe('a client', () => {
 });
 
 describe('the agent', () => {
-  it('agent_stdin: while it does not take its input, clients are not read; when it does, nothing is lost', async () => {
+  it('[BD3] agent_stdin: while it does not take its input, clients are not read; when it does, nothing is lost', async () => {
     const stage = await setStage(testScope(), { args: ['--heartbeat', '200ms'] });
     const { client, life, sidecar } = stage;
     const socket = await sidecar.webSocket();
@@ -173,7 +173,7 @@ describe('the agent', () => {
     await expectUnharmed(stage);
   });
 
-  it('append_queue: one that floods is slowed by its own pipe, and every event is there', async () => {
+  it('[BD4] append_queue: one that floods is slowed by its own pipe, and every event is there', async () => {
     const stage = await setStage(testScope());
     const { life, sidecar, client, sessionId, agentSessionId } = stage;
     const turn = await stage.turn();
@@ -264,7 +264,7 @@ describe('the agent', () => {
 });
 
 describe('sessions and peers', () => {
-  it('sessions: those that nobody uses leave memory and come back as they were, without being bound again', async () => {
+  it('[BD6] sessions: those that nobody uses leave memory and come back as they were, without being bound again', async () => {
     const stage = await setStage(testScope(), { args: ['--max-open-sessions', '2'] });
     const { life, sidecar, client, sessionId, agentSessionId } = stage;
     const turn = await stage.turn('first');
@@ -303,7 +303,7 @@ describe('sessions and peers', () => {
     expect(life.received.slice(seen).map(({ message }) => message.method)).toEqual(['session/prompt']);
   });
 
-  it('heartbeat: a WebSocket that does not answer is removed, but not while it takes what it is sent', async () => {
+  it('[BD5] heartbeat: a WebSocket that does not answer is removed, but not while it takes what it is sent', async () => {
     const stage = await setStage(testScope(), { args: ['--heartbeat', '300ms'] });
     const { life, sidecar, sessionId, agentSessionId } = stage;
     const peer = new WebSocket(sidecar.wsUrl, { autoPong: false });
@@ -350,7 +350,7 @@ describe('sessions and peers', () => {
   });
 });
 
-it('every bound has a test that names it', () => {
+it('[BD1] every bound has a test that names it', () => {
   const tests = readdirSync(join(ROOT, 'test'), { recursive: true, encoding: 'utf8' }).filter((name) =>
     name.endsWith('.test.ts'),
   );

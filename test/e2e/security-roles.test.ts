@@ -119,7 +119,7 @@ describe('sessions of others', () => {
     await (await stage.turn()).end();
   });
 
-  it('T17: a token limited to a session sees and touches no other, by any method or notification', async () => {
+  it('[AC5] T17: a token limited to a session sees and touches no other, by any method or notification', async () => {
     const { life, owner, secret, shared, turn, as } = await openHouse();
     await turn(secret, 'agent-session-1', 'the secret of one');
     await turn(shared, 'agent-session-2', 'what two may know');
@@ -246,7 +246,7 @@ describe('roles', () => {
     expect(after).not.toContain('evil');
   });
 
-  it('T19: a client can ask for less than its token, never for more, and keeps its name', async () => {
+  it('[AC4] T19: a client can ask for less than its token, never for more, and keeps its name', async () => {
     const { shared, owner, as } = await openHouse();
     const lifted = await as(WATCHER, { role: 'controller', name: 'owner' });
     expect((await lifted.ask('session/prompt', { sessionId: shared, prompt: [] })).message.error?.code).toBe(-32010);

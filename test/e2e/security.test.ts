@@ -1,6 +1,6 @@
 /** Who gets in, and what strangers can do: the threat model of SECURITY.md, one test a line. */
 import { randomBytes } from 'node:crypto';
-import { chmodSync, mkdirSync, readFileSync, symlinkSync, writeFileSync } from 'node:fs';
+import { chmodSync, mkdirSync, readFileSync, statSync, symlinkSync, writeFileSync } from 'node:fs';
 import { type Socket, connect } from 'node:net';
 import { join } from 'node:path';
 import { describe, expect, it } from 'vitest';
@@ -67,7 +67,7 @@ async function rawSocket(
 }
 
 describe('who gets in', () => {
-  it('T1: a page of another origin cannot connect, whatever else it sends', async () => {
+  it('[AC2] T1: a page of another origin cannot connect, whatever else it sends', async () => {
     const { url } = await start(testScope(), '--allow-origin', 'https://app.example');
     for (const origin of ['https://evil.example', 'null', 'http://127.0.0.1', new URL(url).origin]) {
       expect((await tryUpgrade(url, { headers: { origin } })).status, origin).toBe(403);
@@ -85,7 +85,7 @@ describe('who gets in', () => {
     expect(await getStatus(url, '/metrics')).toBe(200);
   });
 
-  it('T3: without a token of the file nobody gets past the upgrade', async () => {
+  it('[AC3] T3: without a token of the file nobody gets past the upgrade', async () => {
     const scope = testScope();
     const { url, sidecar } = await start(scope, '--token-file', tokenFile(scope));
     for (const headers of [{}, bearer('wrong'), bearer(`${CONTROLLER}x`), bearer(''), { authorization: CONTROLLER }]) {
@@ -119,7 +119,7 @@ describe('who gets in', () => {
     expect(sidecar.stderr).not.toContain(CONTROLLER);
   });
 
-  it('T5: an address that others can reach is refused at the start without tokens and without TLS', async () => {
+  it('[AC1] T5: an address that others can reach is refused at the start without tokens and without TLS', async () => {
     const scope = testScope();
     const store = ['--store', join(tempDir(scope), 'store')];
     const agent = ['--', process.execPath, '-e', '0'];
@@ -181,7 +181,7 @@ describe('who gets in', () => {
     socket.terminate();
   });
 
-  it('T8: SIGHUP withdraws tokens: their connections end, those of others stay', async () => {
+  it('[AC6] T8: SIGHUP withdraws tokens: their connections end, those of others stay', async () => {
     const scope = testScope();
     const file = tokenFile(scope);
     const { sidecar, url } = await start(scope, '--token-file', file);
@@ -210,11 +210,13 @@ describe('who gets in', () => {
     const agent = ['--', process.execPath, '-e', 'process.stdin.resume()'];
     const refused = await runCommand(['serve', ...store, '--listen', `unix:${open}/s.sock`, ...agent]);
     expect([refused.code, refused.stderr]).toEqual([2, expect.stringContaining('0700')]);
+    const { sidecar } = await start(scope);
+    expect(statSync(sidecar.socketPath).mode & 0o777).toBe(0o600);
   });
 });
 
 describe('strangers', () => {
-  it('T10: a handshake that never ends is cut off; it held up nobody', async () => {
+  it('[AC7] T10: a handshake that never ends is cut off; it held up nobody', async () => {
     const scope = testScope();
     const { url, sidecar } = await start(scope);
     const drip = await rawSocket(scope, url);
@@ -276,7 +278,7 @@ describe('strangers', () => {
     await (await stage.turn()).end();
   });
 
-  it('T14: a store that is a symbolic link, or that others own, is not opened', async () => {
+  it('T14: a store that is a symbolic link, or has one in place of its file, is not opened', async () => {
     const scope = testScope();
     const dir = tempDir(scope);
     mkdirSync(join(dir, 'real'), { mode: 0o700 });
