@@ -289,10 +289,14 @@ export class Connection implements Client {
     const { outbox } = this.transport;
     let more = false;
     if (!this.#waiting) {
-      for (const [session, attachment] of this.sessions) {
+      for (const [session, attachment] of [...this.sessions]) {
         const pumped = pump(session, attachment, outbox, TURN_BYTES, this.#resume);
-        if (pumped === 'turn') more = true;
-        else if (pumped === 'full') {
+        if (pumped === 'turn') {
+          more = true;
+          // Behind the others: when the outbox is full before all had their turn, they are first the next time.
+          this.sessions.delete(session);
+          this.sessions.set(session, attachment);
+        } else if (pumped === 'full') {
           more = true;
           break;
         }

@@ -6,7 +6,7 @@ const notYetTested: readonly string[] = [
   ...'EV1 EV2 EV3 EV4 EV8 EV9 EV10 EV11 EV12 EV13'.split(' '),
   ...'RN2 RN3 RN4 RN6'.split(' '),
   ...'TR2 TR3 TR4 TR6 TR7'.split(' '),
-  ...'OR1 OR2 OR3 OR4 OR6'.split(' '),
+  ...'OR1 OR2 OR3 OR4'.split(' '),
   ...'DU3 DU4 DU5 DU8 DU10'.split(' '),
   ...'CU3 CU4 CU5 CU6 CU7 CU8 CU9 CU10'.split(' '),
   ...'RP2 RP3 RP5 RP6 RP7 RP8 RP9 RP10 RP11 RP12'.split(' '),
