@@ -68,7 +68,7 @@ export class ClientRequests {
     this.#pending.set(request.id, pending);
     // What a terminal printed is asked for before its client may forget it.
     if (request.method === 'terminal/release') {
-      this.terminals.fetch(request, client, () => {
+      this.terminals.fetch(String(request.params['terminalId']), () => {
         if (this.#pending.get(request.id) === pending) this.#send(pending);
       });
     } else this.#send(pending);

@@ -16,6 +16,8 @@ import type { Session } from './session.ts';
 
 interface Terminal {
   owner: Client;
+  /** The agent's id of the session that it was created in. */
+  readonly sessionId: unknown;
   /** The last answer to `terminal/output` that was seen. */
   output: JsonObject | undefined;
   released: boolean;
@@ -57,7 +59,7 @@ export class Terminals {
     const result = answer.value['result'];
     const { terminalId } = request.params;
     if (request.method === 'terminal/create' && isObject(result) && typeof result['terminalId'] === 'string') {
-      return this.#created(result['terminalId'], client);
+      return this.#created(result['terminalId'], client, request.params['sessionId']);
     }
     if (typeof terminalId !== 'string') return undefined;
     const terminal = this.#terminals.get(terminalId);
@@ -81,15 +83,15 @@ export class Terminals {
     if (ids.some((id) => this.#terminals.get(id)?.released)) setImmediate(() => this.#append(toolCallId));
   }
 
-  /** Asks for what a terminal printed before the agent releases it; `done` is called in any case. */
-  fetch(request: AgentRequest, owner: Client, done: () => void): void {
-    const terminalId = String(request.params['terminalId']);
+  /** Asks for what a terminal printed before its owner forgets it; `done` is called in any case. */
+  fetch(terminalId: string, done: () => void): void {
     const terminal = this.#terminals.get(terminalId);
-    if (!terminal || !owner.open) {
+    if (!terminal?.owner.open) {
       this.#release(terminalId);
       done();
       return;
     }
+    const { owner } = terminal;
     let over = false;
     const end = (): void => {
       if (over) return;
@@ -107,7 +109,7 @@ export class Terminals {
       owner.forget(requestId);
       end();
     }, FETCH_MS);
-    const params = stringifyWire({ sessionId: request.params['sessionId'], terminalId });
+    const params = stringifyWire({ sessionId: terminal.sessionId, terminalId });
     owner.send(requestText(requestId, 'terminal/output', publicParams(this.#session, owner, params)));
     owner.kick();
   }
@@ -116,10 +118,10 @@ export class Terminals {
     for (const terminal of this.#terminals.values()) if (sameClient(terminal.owner, client)) terminal.owner = client;
   }
 
-  /** Its owner is not coming back: what was seen of it last is all that there is. */
+  /** Its owner has left or is not coming back. One that can still be reached is asked, else what was seen last is all. */
   ownerLost(client: Client): void {
     for (const [terminalId, terminal] of this.#terminals) {
-      if (sameClient(terminal.owner, client) && !terminal.released) this.#release(terminalId);
+      if (sameClient(terminal.owner, client) && !terminal.released) this.fetch(terminalId, () => undefined);
     }
   }
 
@@ -129,13 +131,13 @@ export class Terminals {
     this.#shown.clear();
   }
 
-  #created(terminalId: string, client: Client): RpcError | undefined {
+  #created(terminalId: string, client: Client, sessionId: unknown): RpcError | undefined {
     const known = this.#terminals.get(terminalId);
     if (known && !known.released && !sameClient(known.owner, client)) {
       return rpcError('invalid_params', 'the client used the id of another client’s live terminal');
     }
     this.#terminals.delete(terminalId);
-    this.#terminals.set(terminalId, { owner: client, output: undefined, released: false });
+    this.#terminals.set(terminalId, { owner: client, sessionId, output: undefined, released: false });
     return undefined;
   }
 

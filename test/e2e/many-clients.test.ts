@@ -143,6 +143,23 @@ describe('turns', () => {
     expect(textsOf(second, sessionId, 'user_message_chunk')).toEqual(['one']);
   });
 
+  it('[TU4] under --on-busy reject a prompt for a busy session is refused, and may be sent later', async () => {
+    const inner = testScope();
+    const own = await openRoom(inner, { args: ['--on-busy', 'reject'] });
+    const client = await own.enter({ sidecar: true }, inner);
+    const sessionId = await client.newSession();
+    const first = client.ask('session/prompt', { sessionId, prompt: [{ type: 'text', text: 'one' }] });
+    const life = await own.agent.life(0);
+    const request = await life.saw('session/prompt');
+    const refused = await client.ask('session/prompt', { sessionId, prompt: [{ type: 'text', text: 'two' }] });
+    expect(at(refused.message, 'error', 'data', 'kind')).toBe('session_busy');
+    life.reply(request.message, { stopReason: 'end_turn' });
+    await first;
+    const again = client.ask('session/prompt', { sessionId, prompt: [{ type: 'text', text: 'two' }] });
+    life.reply((await life.saw('session/prompt', 1)).message, { stopReason: 'end_turn' });
+    expect(at((await again).message, 'result', 'stopReason')).toBe('end_turn');
+  });
+
   it('[TU7] [TU8] a prompt sent again after a cut joins its turn; the answer goes to whoever asked last, once', async () => {
     const inner = testScope();
     const first = await room.enter({ sidecar: { clientId: 'again' } }, inner);
@@ -297,6 +314,22 @@ describe('terminals', () => {
     await late.load(sessionId);
     expect(contents(late, sessionId)).toEqual(contents(other, sessionId));
     expect(owner.received.filter(({ message }) => message.method === 'terminal/output')).toHaveLength(1);
+  });
+
+  it('[RQ6] of an owner that leaves the session: it can still be asked what they printed', async () => {
+    const inner = testScope();
+    const owner = await room.enter({}, inner);
+    const sessionId = await owner.newSession();
+    await terminalAt(owner, sessionId, 't3');
+    const other = await room.enter({}, inner);
+    await other.load(sessionId);
+    room.life().update(sessionId, shows('t3'));
+    await other.until('the call', () => contents(other, sessionId).length === 1);
+    await owner.request('session/detach', { sessionId });
+    const asked = await owner.saw('terminal/output');
+    owner.sendMessage({ id: asked.message.id, result: { output: 'left behind', truncated: false } });
+    await other.until('the output', () => contents(other, sessionId).length === 2);
+    expect(contents(other, sessionId)[1]).toContain('left behind');
   });
 
   it('[RQ6] are gone with an owner that does not come back: what was seen last is kept, later requests are refused', async () => {
