@@ -290,16 +290,16 @@ export class Connection implements Client {
     let more = false;
     if (!this.#waiting) {
       for (const [session, attachment] of [...this.sessions]) {
+        const before = outbox.queuedBytes + outbox.sentBytes;
         const pumped = pump(session, attachment, outbox, TURN_BYTES, this.#resume);
-        if (pumped === 'turn') {
-          more = true;
+        if (pumped !== 'turn' && pumped !== 'full') continue;
+        more = true;
+        if (outbox.queuedBytes + outbox.sentBytes > before) {
           // Behind the others: when the outbox is full before all had their turn, they are first the next time.
           this.sessions.delete(session);
           this.sessions.set(session, attachment);
-        } else if (pumped === 'full') {
-          more = true;
-          break;
         }
+        if (pumped === 'full') break;
       }
     } else for (const attachment of this.sessions.values()) attachment.behind = true;
     outbox.flush();

@@ -9,7 +9,8 @@ const CHUNKS = 40;
 const CHUNK = 'x'.repeat(64 * 1024);
 
 it('[OR6] a connection serves its sessions in turns: a long replay does not starve the others', async () => {
-  const stage = await setStage(testScope());
+  // Room for one turn, so that the outbox is full before the others had theirs.
+  const stage = await setStage(testScope(), { args: ['--client-buffer-bytes', '64KiB'] });
   const { life, client } = stage;
   const sessions = [stage.sessionId];
   while (sessions.length < SESSIONS) sessions.push(await client.newSession());
