@@ -1,4 +1,5 @@
 /** What a client that opted in (`clientCapabilities._meta.sidecar = {version: 1}`) is told, typed. Source: the README. */
+import { isAhead } from './session-book.ts';
 import { parseEventId, positionOf, comparePositions } from '../../protocol/event-id.ts';
 
 export interface SidecarCapability {
@@ -129,10 +130,11 @@ export class CursorTracker {
     if (typeof eventId === 'string') this.#cursors.set(params.sessionId, eventId);
   }
 
-  /** The result of new, load, resume, fork or prompt of a session. */
+  /** The result of new, load, resume, fork or prompt of a session. It never moves a cursor back: a prompt may be answered late. */
   answered(sessionId: string, result: { readonly _meta?: unknown }): void {
     const meta = result._meta as { sidecar?: { eventId?: unknown } } | null | undefined;
-    if (typeof meta?.sidecar?.eventId === 'string') this.#cursors.set(sessionId, meta.sidecar.eventId);
+    const eventId = meta?.sidecar?.eventId;
+    if (typeof eventId === 'string' && isAhead(eventId, this.get(sessionId))) this.#cursors.set(sessionId, eventId);
   }
 
   forget(sessionId: string): void {

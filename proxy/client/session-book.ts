@@ -2,7 +2,7 @@
  * The sessions that are open on this side, and how far each has come: the eventId of the last message that was handed
  * on. That is all a client needs to get exactly the rest.
  */
-import { parseEventId, settledId } from '../../protocol/event-id.ts';
+import { comparePositions, parseEventId, positionOf, settledId } from '../../protocol/event-id.ts';
 import { type JsonObject, isObject } from '../../protocol/json-rpc.ts';
 import { members, removeMembers, splice, stringifyWire } from '../../protocol/wire-text.ts';
 import { withMembers, withSidecar } from './sidecar-member.ts';
@@ -92,6 +92,22 @@ export function advance(session: TrackedSession, cursor: string, update?: unknow
   const text = isObject(content) && typeof content['text'] === 'string' ? content['text'] : '';
   const before = session.run.seq === id.seq ? session.run.characters : 0;
   session.run = { seq: id.seq, characters: before + text.length };
+}
+
+/**
+ * A response with this cursor came. A prompt that was sent again is answered from the log with the end of its turn, when the
+ * session has gone on for long: a response never moves a cursor back.
+ */
+export function advanceForward(session: TrackedSession, cursor: string): void {
+  if (isAhead(cursor, session.cursor)) advance(session, cursor);
+}
+
+/** True when `cursor` is further on than `than` in one log, or belongs to another log. */
+export function isAhead(cursor: string, than: string | undefined): boolean {
+  const next = parseEventId(cursor);
+  const known = parseEventId(than);
+  if (!next || !known || next.logId !== known.logId) return true;
+  return comparePositions(positionOf(next), positionOf(known)) > 0;
 }
 
 /** The last position of a cursor that is certainly in the log: in front of the text it lies in. */

@@ -6,7 +6,7 @@ import { type NotificationMessage, type ResponseMessage, isObject, paramsOf } fr
 import { stringifyWire, valueAt } from '../../protocol/wire-text.ts';
 import type { AgentRequests } from './agent-requests.ts';
 import { type PendingRequest, type PendingRequests, isAttach } from './pending-requests.ts';
-import { type SessionBook, advance, eventIdOf } from './session-book.ts';
+import { type SessionBook, advance, advanceForward, eventIdOf } from './session-book.ts';
 import type { SessionResumer } from './session-resumer.ts';
 import { sidecarOf, withoutSidecar } from './sidecar-member.ts';
 
@@ -40,7 +40,7 @@ export class SessionFollower {
     if (made || isAttach(method)) {
       const session = this.#deps.sessions.open(sessionId, params);
       session.replaying = false;
-      if (typeof eventId === 'string') advance(session, eventId);
+      if (typeof eventId === 'string') advanceForward(session, eventId);
       // Answered from memory, the new session may not be attached to this connection.
       if (made && request.again) this.#deps.resumer.begin(session);
     } else if (method === 'session/close' || method === 'session/delete' || method === 'session/detach') {
@@ -49,7 +49,7 @@ export class SessionFollower {
     } else if (method === 'session/prompt' && typeof eventId === 'string') {
       const session =
         this.#deps.sessions.get(sessionId) ?? this.#deps.sessions.open(sessionId, attachParams(sessionId));
-      advance(session, eventId);
+      advanceForward(session, eventId);
     }
   }
 

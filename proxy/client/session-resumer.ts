@@ -9,7 +9,7 @@
  *     | error: the session is gone -> one visible line
  */
 import { type ResponseMessage, isObject } from '../../protocol/json-rpc.ts';
-import { type TrackedSession, advance, resumeParams, settledCursor } from './session-book.ts';
+import { type TrackedSession, advance, advanceForward, resumeParams, settledCursor } from './session-book.ts';
 import { sidecarOf } from './sidecar-member.ts';
 import { goneText, lostText, replayText, visibleLine } from './visible-line.ts';
 
@@ -51,7 +51,7 @@ export class SessionResumer {
     }
     session.resuming = 'no';
     session.skipping = false;
-    if (typeof eventId === 'string') advance(session, eventId);
+    if (typeof eventId === 'string') advanceForward(session, eventId);
   }
 
   /** The cursor cannot be used: the connection stands at the tip, behind a hole, and shows nothing until it is filled. */

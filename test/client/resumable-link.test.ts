@@ -203,6 +203,19 @@ describe('on a new transport', () => {
     ]);
   });
 
+  it('a late answer of a prompt does not move the cursor back', () => {
+    bench.local(PROMPT);
+    bench.reconnect();
+    bench.answer('initialize');
+    bench.update('s1', 'log-20~boot-5', 'of the next turn');
+    bench.answer('session/resume', { _meta: { sidecar: { mode: 'tail', eventId: 'log-19' } } });
+    bench.update('s1', 'log-20~boot-9', 'more');
+    bench.answer('session/prompt', { stopReason: 'end_turn', _meta: { sidecar: { eventId: 'log-12' } } });
+    bench.reconnect();
+    bench.answer('initialize');
+    expect(at(bench.asked('session/resume'), 'params', '_meta', 'sidecar', 'afterEventId')).toBe('log-20~boot-9');
+  });
+
   it('goes on with a load that was cut in the middle of its replay', () => {
     bench.local({ id: 7, method: 'session/load', params: { sessionId: 's1', cwd: '/w', mcpServers: [] } });
     bench.remote({ method: '_sidecar/replay', params: { sessionId: 's1', phase: 'begin', mode: 'full' } });
