@@ -90,6 +90,8 @@ export interface EventLog {
   nextNum(): number;
   /** Last committed seq of a session, 0 when it has none. A fork begins with its base's. */
   lastSeq(num: number): number;
+  /** The session numbers that events are stored under, ascending. */
+  storedNums(): number[];
   /** The first event from `from` on that is stored under this number itself, not its parent's; undefined: none. */
   firstStored(num: number, from: number): number | undefined;
   /**

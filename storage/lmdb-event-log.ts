@@ -219,6 +219,17 @@ class LmdbEventLog implements LmdbStore {
     return head;
   }
 
+  storedNums(): number[] {
+    const nums: number[] = [];
+    for (let from = 0; ; ) {
+      const before = nums.length;
+      for (const key of this.#databases.events.getKeys({ start: eventKey(from, 0), limit: 1 }))
+        nums.push(numOfKey(key));
+      if (nums.length === before) return nums;
+      from = (nums.at(-1) as number) + 1;
+    }
+  }
+
   firstStored(num: number, from: number): number | undefined {
     const range = { start: eventKey(num, from), end: eventKey(num, MAX_SEQ), limit: 1 };
     for (const key of this.#databases.events.getKeys(range)) return seqOfKey(key);

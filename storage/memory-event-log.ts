@@ -70,6 +70,10 @@ export class MemoryEventLog implements EventLog {
     return { outcome: 'end' };
   }
 
+  storedNums(): number[] {
+    return [...this.#events].flatMap(([num, events]) => (events.size > 0 ? [num] : [])).toSorted((a, b) => a - b);
+  }
+
   firstStored(num: number, from: number): number | undefined {
     const seqs = [...(this.#events.get(num)?.keys() ?? [])].filter((seq) => seq >= from);
     return seqs.length > 0 ? Math.min(...seqs) : undefined;

@@ -48,11 +48,7 @@ export function unneeded(
 export function orphans(log: EventLog): number[] {
   const known = new Set<number>();
   for (const row of log.rows()) known.add(row.num);
-  const found: number[] = [];
-  for (let num = 1, next = log.nextNum(); num < next; num++) {
-    if (!known.has(num) && log.firstStored(num, 1) !== undefined) found.push(num);
-  }
-  return found;
+  return log.storedNums().filter((num) => !known.has(num));
 }
 
 /** Removes events in small commits; ends at the first that fails. Taken up again where it was left. */

@@ -34,14 +34,20 @@ export function closeSession(connection: Connection, message: RequestMessage): v
 export function deleteSession(connection: Connection, message: RequestMessage): void {
   const session = sessionOf(connection, message);
   if (!session) return;
+  deleteForEveryone(connection.house, session, (problem) => {
+    if (problem === undefined) connection.send(responseText(message.id, '{}'));
+    else connection.fail(message.id, 'not_persisted', problem);
+    connection.kick();
+  });
+}
+
+/** Ends what runs in a session and takes it away, in the agent too. `done` gets what went wrong, if anything. */
+export function deleteForEveryone(house: House, session: Session, done: (problem: string | undefined) => void): void {
   session.turns.cancel();
-  const { house } = connection;
   session.turns.whenIdle(() => {
     deleteInAgent(house, session);
     house.registry.remove(session, (problem) => {
-      if (problem === undefined) connection.send(responseText(message.id, '{}'));
-      else connection.fail(message.id, 'not_persisted', problem);
-      connection.kick();
+      done(problem);
       if (problem === undefined) void forget(house, session);
     });
   });

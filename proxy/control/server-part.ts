@@ -1,6 +1,7 @@
 /** A running server as the control commands see it, and its control socket. */
 import type { GroupCommit } from '../../storage/group-commit.ts';
 import type { LmdbStore } from '../../storage/lmdb-event-log.ts';
+import { deleteForEveryone } from '../client-methods/close.ts';
 import type { House } from '../house.ts';
 import { VERSION } from '../version.ts';
 import { listenForControl } from './control-server.ts';
@@ -44,7 +45,7 @@ function serverPart({ house, endpoints, stop, log }: ControlledServer): ServerPa
       for (const session of registry.open()) if (session.sessionId === sessionId) return session;
       return undefined;
     },
-    remove: (session) => new Promise((resolve) => registry.remove(session, resolve)),
+    remove: (session) => new Promise((resolve) => deleteForEveryone(house, session, resolve)),
     fork: (session, seq) =>
       new Promise((resolve) => {
         const { cwd, additionalDirectories } = session.row;

@@ -54,7 +54,6 @@ export function requireCommitted(outcome: CommitOutcome): void {
 export async function removeSession(host: StoreHost, row: SessionRow): Promise<void> {
   const session = host.server?.open(row.sessionId);
   if (host.server && session) {
-    session.turns.cancel();
     const problem = await host.server.remove(session);
     if (problem !== undefined) throw new CommandError('failure', `not written: ${problem}`);
   } else {

@@ -195,6 +195,8 @@ export function eventLogContract(name: string, make: () => LogUnderTest): void {
       expect(log.lastSeq(1)).toBe(6);
       expect([1, 3, 6, 7].map((from) => log.firstStored(1, from))).toEqual([3, 3, 6, undefined]);
       expect(log.firstStored(2, 1)).toBeUndefined();
+      await commit(log, [append(7, 1, 'x'), append(5, 1, 'y')]);
+      expect(log.storedNums()).toEqual([1, 5, 7]);
     });
 
     it('prefetches any range', async () => {
