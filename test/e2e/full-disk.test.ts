@@ -198,7 +198,7 @@ for (const [where, makeDisk, possible] of disks) {
       expect(reader.agentText(sessionId) === client.agentText(sessionId)).toBe(true);
     }, 60_000);
 
-    it('[DU6] a cancel still works: the agent hears it, and the prompt is answered with not_recorded', async () => {
+    it('[DU11] a cancel still works: the agent hears it, and the prompt is answered with not_recorded', async () => {
       const stage = await setStage(testScope(), makeDisk(testScope()));
       const { client, life, sessionId } = stage;
       const turn = await startTurn(stage, 'work');
@@ -222,7 +222,7 @@ for (const [where, makeDisk, possible] of disks) {
       );
     }, 60_000);
 
-    it('[DU6] after --stall the agent is ended as in a crash; the ends are written when there is room', async () => {
+    it('[DU11] after --stall the agent is ended as in a crash; the ends are written when there is room', async () => {
       const stage = await setStage(testScope(), makeDisk(testScope()), ['--stall', '500ms']);
       const { client, life } = stage;
       const turn = await startTurn(stage, 'work');
