@@ -17,6 +17,14 @@ export const BOUNDS = {
     limit: 'answers over --client-buffer-bytes that a client does not read',
     policy: 'nothing more is read from that client until it has taken them',
   },
+  client_owed: {
+    limit: '1024 messages that sessions owe a client which does not read',
+    policy: 'nothing more is read from that client until it has taken them',
+  },
+  request_memory: {
+    limit: '16 MiB of answers that are kept for requests that come again, 10 min each',
+    policy: 'the oldest are forgotten',
+  },
   client_lagging: {
     limit: 'messages of the agent that no log holds, over --client-buffer-bytes plus --max-message-bytes',
     policy: 'the client is closed with 1013 and can come back',
@@ -92,6 +100,8 @@ export function boundHit(name: BoundName): void {
   boundHits[name]++;
 }
 
+export const MAX_OWED = 1024;
+export const REQUEST_MEMORY_BYTES = 16 * 1024 * 1024;
 export const MAX_CLIENT_REQUESTS = 1024;
 export const MAX_PENDING_APPROVALS = 256;
 export const MAX_AGENT_REQUESTS = 256;

@@ -14,7 +14,7 @@ import {
   parseMessage,
 } from '../protocol/json-rpc.ts';
 import { member, members, stringifyWire } from '../protocol/wire-text.ts';
-import { boundHit } from './bounds.ts';
+import { MAX_OWED, boundHit } from './bounds.ts';
 import type { House } from './house.ts';
 import type { AnswerHandler, Client } from './session/client.ts';
 import type { Attachment } from './session/attachment.ts';
@@ -113,6 +113,16 @@ export class Connection implements Client {
     }
     this.#handle(wire);
     if (this.transport.outbox.queuedBytes > this.house.config.clientBufferBytes) this.hold('outbox');
+    else if (this.#waiting && this.#owed() > MAX_OWED) {
+      boundHit('client_owed');
+      this.hold('outbox');
+    }
+  }
+
+  #owed(): number {
+    let count = 0;
+    for (const attachment of this.sessions.values()) count += attachment.owedCount;
+    return count;
   }
 
   /** Reads nothing more from this client: it does not take its answers, or the agent does not take its input. */

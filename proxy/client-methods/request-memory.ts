@@ -11,6 +11,7 @@ import {
   parseMessage,
   withId,
 } from '../../protocol/json-rpc.ts';
+import { REQUEST_MEMORY_BYTES, boundHit } from '../bounds.ts';
 import type { Connection } from '../connection.ts';
 import { attachAt } from './session-of.ts';
 
@@ -34,6 +35,8 @@ const NOT_KEPT = new Set(['initialize', 'session/load', 'session/resume', 'sessi
 export class RequestMemory {
   readonly #kept = new Map<string, Remembered>();
   readonly #now: () => number;
+  /** Of the answers. */
+  #bytes = 0;
 
   constructor(now: () => number) {
     this.#now = now;
@@ -49,7 +52,7 @@ export class RequestMemory {
     if (!known) {
       const fresh: Remembered = { method: message.method, at: this.#now(), asker, answer: undefined };
       this.#kept.set(key, fresh);
-      connection.watchAnswer(message.id, (wire) => this.#answered(fresh, asker, wire));
+      connection.watchAnswer(message.id, (wire) => this.#answered(key, fresh, asker, wire));
       return false;
     }
     if (known.method !== message.method) {
@@ -61,17 +64,21 @@ export class RequestMemory {
     return true;
   }
 
-  #answered(entry: Remembered, first: Asker, wire: string): void {
+  #answered(key: string, entry: Remembered, first: Asker, wire: string): void {
     const message = parseMessage(wire);
     if (message.kind !== 'response') return;
     entry.answer = message;
+    if (this.#kept.get(key) === entry) this.#bytes += wire.length;
     if (entry.asker !== first) tell(entry, message);
   }
 
   #expire(): void {
-    for (const [key, { at }] of this.#kept) {
-      if (this.#now() - at < KEPT_MS && this.#kept.size <= MAX_KEPT) break;
+    for (const [key, { at, answer }] of this.#kept) {
+      const tooMuch = this.#kept.size > MAX_KEPT || this.#bytes > REQUEST_MEMORY_BYTES;
+      if (this.#now() - at < KEPT_MS && !tooMuch) break;
+      if (tooMuch) boundHit('request_memory');
       this.#kept.delete(key);
+      this.#bytes -= answer?.wire.length ?? 0;
     }
   }
 }

@@ -78,6 +78,10 @@ export class Attachment {
     return this.#owed[0];
   }
 
+  get owedCount(): number {
+    return this.#owed.length;
+  }
+
   get owes(): boolean {
     return this.#owed.length > 0;
   }
