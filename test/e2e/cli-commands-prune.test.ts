@@ -18,10 +18,10 @@ it('[RT1] [RT3] a session that is cut all the time while it streams is complete 
   const watcher = await sidecar.webSocket();
   await watcher.initialize();
   await watcher.load(sessionId);
-  let pruning = true;
+  const pruning = { on: true };
   let cuts = 0;
   const pruner = (async () => {
-    while (pruning as boolean) {
+    while (pruning.on) {
       const result = await runCommand(['prune', sessionId, '--retain-events', '5', '--store', sidecar.store]);
       expect(result.code, result.stderr).toBe(0);
       if (result.stdout !== '') cuts++;
@@ -39,7 +39,7 @@ it('[RT1] [RT3] a session that is cut all the time while it streams is complete 
       late.cut();
     }
   }
-  pruning = false;
+  pruning.on = false;
   await pruner;
   expect(cuts).toBeGreaterThan(2);
   const whole = streamText(ORDER).repeat(turns);
