@@ -26,7 +26,7 @@ export function promptSession(connection: Connection, message: RequestMessage): 
   const session = sessionOf(connection, message);
   if (!session || !message.params) return;
   if (connection.house.draining) {
-    connection.fail(message.id, 'not_persisted', 'the sidecar is stopping; connect again');
+    connection.fail(message.id, 'not_persisted', 'the sidecar is stopping; connect again', { reason: 'stopping' });
     return;
   }
   ensureAttached(connection, session);

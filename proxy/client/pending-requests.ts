@@ -2,7 +2,8 @@
  * Requests of the local side that are not answered yet. Each is kept as it was sent, with a key that makes it safe to
  * send again: a prompt its `promptId`, others a `requestKey`. Requests that attach go again with the cursor instead.
  */
-import { type RequestMessage, isObject, paramsOf } from '../../protocol/json-rpc.ts';
+import { type RequestMessage, type ResponseMessage, isObject, paramsOf } from '../../protocol/json-rpc.ts';
+import { valueAt } from '../../protocol/wire-text.ts';
 import { withParams, withSidecar, sidecarOf } from './sidecar-member.ts';
 
 export interface PendingRequest {
@@ -129,6 +130,18 @@ export class PendingRequests {
 
 export function isAttach(method: string): boolean {
   return method === 'session/load' || method === 'session/resume' || method === 'session/attach';
+}
+
+/** A prompt that came while the sidecar was leaving: it was not stored, and the connection ends soon. */
+export function isStopping(message: ResponseMessage): boolean {
+  const error = message.value['error'];
+  const data = isObject(error) ? error['data'] : undefined;
+  return isObject(data) && data['kind'] === 'not_persisted' && data['reason'] === 'stopping';
+}
+
+/** The params as they go out, wire text. */
+export function paramsText(request: PendingRequest): string {
+  return valueAt(request.wire, ['params']) ?? '{}';
 }
 
 function withKey(message: RequestMessage, key: Readonly<Record<string, string>>): string {

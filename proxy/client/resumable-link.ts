@@ -25,7 +25,7 @@ import { AgentRequests } from './agent-requests.ts';
 import { optIn } from './opt-in.ts';
 import { SessionFollower } from './session-follower.ts';
 import { type Phase, type PhaseEvent, type PhaseTimes, firstPhase, isOpen, step, wakeAt } from './link-phase.ts';
-import { type PendingRequest, PendingRequests } from './pending-requests.ts';
+import { type PendingRequest, PendingRequests, isStopping, paramsText } from './pending-requests.ts';
 import { SessionBook, type TrackedSession } from './session-book.ts';
 import { SessionResumer } from './session-resumer.ts';
 import { withParams, withSidecar } from './sidecar-member.ts';
@@ -266,6 +266,8 @@ export class ResumableLink {
       }
       return;
     }
+    // The sidecar leaves; the next one gets it, under the same promptId.
+    if (isStopping(message) && this.#pending.get(message.id)?.promptId !== undefined) return;
     const request = this.#pending.take(message.id);
     if (!request) return;
     this.#follower.answered(request, message);
@@ -286,7 +288,7 @@ export class ResumableLink {
   }
 
   #initialised(request: PendingRequest, now: number): void {
-    this.#initializeParams = attachWire(request);
+    this.#initializeParams = paramsText(request);
     if (this.#phase.name === 'greeting') this.#resumeSessions(now);
   }
 
@@ -390,8 +392,4 @@ export class ResumableLink {
   #fail(id: string, kind: ErrorKind, detail?: string): void {
     this.#sink.local(errorText(id, stringifyWire(rpcError(kind, detail))));
   }
-}
-
-function attachWire(request: PendingRequest): string {
-  return valueAt(request.wire, ['params']) ?? '{}';
 }

@@ -216,6 +216,17 @@ describe('on a new transport', () => {
     expect(at(bench.asked('session/resume'), 'params', '_meta', 'sidecar', 'afterEventId')).toBe('log-20~boot-9');
   });
 
+  it('a prompt that came while the sidecar was leaving is sent to the next one', () => {
+    bench.local(PROMPT);
+    const data = { kind: 'not_persisted', reason: 'stopping' };
+    bench.toLocal.length = 0;
+    bench.remote({ id: 5, error: { code: -32010, message: 'stopping', data } });
+    expect(bench.toLocal).toEqual([]);
+    bench.reconnect();
+    bench.resumed();
+    expect(bench.asked('session/prompt').id).toBe(5);
+  });
+
   it('goes on with a load that was cut in the middle of its replay', () => {
     bench.local({ id: 7, method: 'session/load', params: { sessionId: 's1', cwd: '/w', mcpServers: [] } });
     bench.remote({ method: '_sidecar/replay', params: { sessionId: 's1', phase: 'begin', mode: 'full' } });

@@ -204,6 +204,30 @@ describe('connect', () => {
   });
 });
 
+describe('a sidecar that leaves', () => {
+  it('[RC2] a prompt that comes while it waits for another turn runs in the next one', async () => {
+    const scope = testScope();
+    const agent = await ScriptedAgent.listen(scope);
+    const sidecar = await Sidecar.start(scope, { agent: agent.command, args: ['--drain', '1s'] });
+    const editor = connectTo(scope, `unix:${sidecar.socketPath}`);
+    await editor.initialize();
+    const [long, short] = [await editor.newSession(), await editor.newSession()];
+    const life = await agent.life();
+    void editor.ask('session/prompt', { sessionId: long, prompt: [{ type: 'text', text: 'long' }] });
+    await life.saw('session/prompt');
+    const stopped = sidecar.stop();
+    const readyz = sidecar.wsUrl.replace('ws:', 'http:').replace('/acp', '/readyz');
+    await waitFor('it to leave', async () => (await fetch(readyz)).status !== 200);
+    const answer = editor.ask('session/prompt', { sessionId: short, prompt: [{ type: 'text', text: 'short' }] });
+    await stopped;
+    await sidecar.start();
+    const next = await agent.life(1);
+    const prompt = await next.saw('session/prompt');
+    next.reply(prompt.message, { stopReason: 'end_turn' });
+    expect(at((await answer).message.result, 'stopReason')).toBe('end_turn');
+  });
+});
+
 describe('a slow editor', () => {
   it('[RC10] costs the bridge bounded memory, and gets everything when it reads again', {
     timeout: 120_000,
