@@ -286,8 +286,10 @@ export class Turns {
   }
 
   #interrupt(turn: Turn, code: InterruptedCode, message: string): void {
-    if (turn === this.#current) this.#session.closeRunning(message);
-    if (code === 'PROMPT_OUTCOME_UNKNOWN' && this.#session.order.stalled) this.#notRecorded(turn);
+    if (code === 'PROMPT_OUTCOME_UNKNOWN') {
+      if (turn === this.#current) this.#session.closeRunning(message);
+      if (this.#session.order.stalled) this.#notRecorded(turn);
+    }
     const error = rpcError('interrupted', message, { code, turnId: turn.turnId });
     const payload = stringifyWire({ outcome: 'interrupted', code, message });
     this.#end(turn, payload, (id) => errorText(id, stringifyWire(error)), true);
