@@ -113,7 +113,7 @@ export class Connection implements Client {
     }
     this.#handle(wire);
     if (this.transport.outbox.queuedBytes > this.house.config.clientBufferBytes) this.hold('outbox');
-    else if (this.#waiting && this.#owed() > MAX_OWED) {
+    else if (this.#owed() > MAX_OWED) {
       boundHit('client_owed');
       this.hold('outbox');
     }
@@ -318,7 +318,7 @@ export class Connection implements Client {
       this.#waiting = true;
       return;
     }
-    this.release('outbox');
+    if (this.#holds.has('outbox') && this.#owed() < MAX_OWED / 2) this.release('outbox');
     if (more) setImmediate(this.#resume);
   };
 

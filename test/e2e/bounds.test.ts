@@ -57,6 +57,51 @@ describe('a client', () => {
     await expectUnharmed(stage);
   });
 
+  it('client_owed: one that loads again and again and does not read is not read either; then it gets every answer', async () => {
+    const stage = await setStage(testScope());
+    const { sidecar, sessionId, agentSessionId } = stage;
+    const turn = await stage.turn();
+    for (let n = 0; n < 30; n++) {
+      stage.life.update(agentSessionId, { sessionUpdate: 'plan', entries: [{ content: 'p'.repeat(60 * KIB) }] });
+    }
+    await turn.end();
+    const before = ownMemoryMiB(sidecar);
+    const greedy = await stage.join({ role: 'observer' });
+    greedy.transport.pause();
+    const count = 20_000;
+    const params = { sessionId, cwd: '/', mcpServers: [] };
+    for (let i = 0; i < count; i++) greedy.sendMessage({ id: `l${i}`, method: 'session/load', params });
+    await met(sidecar, 'client_owed');
+    expect(ownMemoryMiB(sidecar) - before).toBeLessThan(60);
+    await stage.client.request('_sidecar/ping');
+    const from = greedy.received.length;
+    greedy.transport.resume();
+    await waitFor('a thousand answers', () => answersOf(greedy, from).length > 1000, { timeoutMs: 30_000 });
+    const ids = answersOf(greedy, from).map(({ message }) => message.id);
+    expect(ids).toEqual(Array.from(ids, (_, i) => `l${i}`));
+    greedy.cut();
+    await expectUnharmed(stage);
+  });
+
+  it('request_memory: what is kept of answers is bounded, and the newest are still there', async () => {
+    const stage = await setStage(testScope());
+    const { sidecar, sessionId, agentSessionId } = stage;
+    const turn = await stage.turn();
+    stage.life.update(agentSessionId, { sessionUpdate: 'plan', entries: [{ content: 'p'.repeat(MIB) }] });
+    await turn.end();
+    const client = await stage.join({ clientId: 'laptop' });
+    const ask = (key: string): Promise<unknown> =>
+      client.request('_sidecar/events', { sessionId, _meta: { sidecar: { requestKey: key } } });
+    const before = ownMemoryMiB(sidecar);
+    for (let i = 0; i < 150; i++) await ask(`k${i}`);
+    await met(sidecar, 'request_memory');
+    expect(ownMemoryMiB(sidecar) - before).toBeLessThan(110);
+    const newest = JSON.stringify(await ask('k149'));
+    await (await stage.turn('more')).end();
+    expect(JSON.stringify(await ask('k149'))).toBe(newest);
+    expect(JSON.stringify(await ask('k0'))).not.toBe(newest);
+  });
+
   it('client_lagging: one that never reads what no log holds is closed, the others get it all', async () => {
     const stage = await setStage(testScope(), {
       args: ['--client-buffer-bytes', '16KiB', '--max-message-bytes', '64KiB'],
