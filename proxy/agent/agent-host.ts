@@ -13,7 +13,7 @@ import { STDIN_STUCK_MS, boundHit } from '../bounds.ts';
 import type { Config } from '../config.ts';
 import type { Logger } from '../log.ts';
 import type { Metrics } from '../metrics.ts';
-import type { Trace, TracedPeer } from '../trace/trace.ts';
+import type { Trace } from '../trace/trace.ts';
 import type { AgentAnswer } from '../session/agent-port.ts';
 import { withoutSidecarMeta } from '../session/sidecar-meta.ts';
 import { type AgentHandler, AgentLink } from './agent-link.ts';
@@ -199,7 +199,7 @@ export class AgentHost {
     const options = this.#options;
     const wait = this.#backoffMs();
     if (wait > 0) await new Promise((resolve) => setTimeout(resolve, wait));
-    let traced: TracedPeer | undefined;
+    const traced = options.trace?.agent();
     const link: AgentLink = new AgentLink({
       write: (text) => {
         traced?.sent(text);
@@ -229,12 +229,12 @@ export class AgentHost {
     });
     options.metrics.agentStart(started.outcome);
     if (started.outcome === 'failed') {
+      traced?.ended();
       this.#starting = undefined;
       this.#failures++;
       this.#failedAt = options.now();
       return started;
     }
-    traced = options.trace?.agent();
     this.#process = started.agent;
     this.#link = link;
     this.#startedAt = options.now();
