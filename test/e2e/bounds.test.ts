@@ -4,6 +4,7 @@ import { join } from 'node:path';
 import { describe, expect, it } from 'vitest';
 import { WebSocket } from 'ws';
 import { BOUND_NAMES, type BoundName } from '../../proxy/bounds.ts';
+import { buildWithFault } from '../support/faulty-build.ts';
 import { at, isResponse } from '../support/json.ts';
 import { RawClient } from '../support/raw-client.ts';
 import { testScope } from '../support/scope.ts';
@@ -218,21 +219,35 @@ describe('the agent', () => {
     await expectUnharmed(stage);
   });
 
-  it('[BD4] append_queue: one that floods is slowed by its own pipe, and every event is there', async () => {
-    const stage = await setStage(testScope());
+  it('[BD4] append_queue: one that is faster than the store is slowed by its own pipe, and every event is there', async () => {
+    const commit = 'committing = this.#log.commit(taken.batch);';
+    const slow =
+      'committing = new Promise((later) => setTimeout(later, 50)).then(() => this.#log.commit(taken.batch));';
+    const program = await buildWithFault({
+      name: 'slow-store',
+      file: 'storage/group-commit.ts',
+      replace: [[commit, slow]],
+    });
+    const stage = await setStage(testScope(), { program });
     const { life, sidecar, client, sessionId, agentSessionId } = stage;
     const turn = await stage.turn();
     const before = ownMemoryMiB(sidecar);
-    let most = 0;
-    const timer = setInterval(() => (most = Math.max(most, ownMemoryMiB(sidecar))), 20);
-    const count = 400;
+    const count = 200;
     for (let n = 0; n < count; n++) {
       life.update(agentSessionId, { sessionUpdate: 'plan', entries: [{ content: `${n} ${'f'.repeat(200 * KIB)}` }] });
     }
-    await turn.end();
-    clearInterval(timer);
-    // 80 MB went through.
-    expect(most - before).toBeLessThan(70);
+    let queued = 0;
+    let most = 0;
+    let ended = false;
+    void turn.end().then(() => (ended = true));
+    while (!ended) {
+      queued = Math.max(queued, await metricOf(sidecar, 'acp_sidecar_queue_bytes{queue="append"}'));
+      most = Math.max(most, ownMemoryMiB(sidecar));
+    }
+    // 40 MB went through a store that takes 50 ms for a commit.
+    expect(queued).toBeGreaterThan(0);
+    expect(queued).toBeLessThan(2 * MIB);
+    expect(most - before).toBeLessThan(60);
     await met(sidecar, 'append_queue');
     const plans = client
       .updates(sessionId)

@@ -9,6 +9,8 @@ export interface StageOptions {
   /** The agent's capabilities in its answer to `initialize`. */
   readonly capabilities?: object;
   readonly handlers?: Readonly<Record<string, AgentHandler>>;
+  /** Another build of the sidecar. */
+  readonly program?: string;
   /** The first client opts in to the extensions. */
   readonly optIn?: boolean;
   readonly clientCapabilities?: object;
@@ -45,7 +47,12 @@ export async function setStage(scope: Scope, options: StageOptions = {}): Promis
   const agent = await ScriptedAgent.listen(scope);
   agent.handlers.set('initialize', () => ({ protocolVersion: 1, agentCapabilities: options.capabilities ?? {} }));
   for (const [method, handler] of Object.entries(options.handlers ?? {})) agent.handlers.set(method, handler);
-  const sidecar = await Sidecar.start(scope, { agent: agent.command, args: options.args ?? [] });
+  const { program } = options;
+  const sidecar = await Sidecar.start(scope, {
+    agent: agent.command,
+    args: options.args ?? [],
+    ...(program !== undefined && { program }),
+  });
   const client = await sidecar.unix();
   await client.initialize({
     ...(options.optIn && { sidecar: true }),
