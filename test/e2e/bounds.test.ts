@@ -238,9 +238,9 @@ describe('the agent', () => {
     }
     let queued = 0;
     let most = 0;
-    let ended = false;
-    void turn.end().then(() => (ended = true));
-    while (!ended) {
+    const turnState = { ended: false };
+    void turn.end().then(() => (turnState.ended = true));
+    while (!turnState.ended) {
       queued = Math.max(queued, await metricOf(sidecar, 'acp_sidecar_queue_bytes{queue="append"}'));
       most = Math.max(most, ownMemoryMiB(sidecar));
     }

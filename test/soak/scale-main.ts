@@ -94,11 +94,11 @@ async function main(scope: Scope): Promise<boolean> {
     });
     return client.until('the end of its stream', ({ message }) => message.id === 'stream', { timeoutMs: STREAM_MS });
   });
-  let done = false;
-  const all = Promise.all(streams).then(() => (done = true));
+  const progress = { done: false };
+  const all = Promise.all(streams).then(() => (progress.done = true));
   let most = 0;
   const wall = await timed(async () => {
-    while (!done) {
+    while (!progress.done) {
       pings.push(await timed(() => probe.request('_sidecar/ping')));
       turns.push(await timed(() => probe.prompt(probeSession, '{"label":"p","chunks":1}')));
       most = Math.max(most, ownMemoryMiB(sidecar));
