@@ -4,7 +4,12 @@
 const path = process.argv[2] ?? '/healthz';
 const address = (process.env.ACP_SIDECAR_LISTEN ?? '')
   .split(',')
-  .map((text) => text.trim().replace(/^wss?:\/\//, '').replace(/\/.*$/, ''))
+  .map((text) =>
+    text
+      .trim()
+      .replace(/^wss?:\/\//, '')
+      .replace(/\/.*$/, ''),
+  )
   .find((text) => /:\d+$/.test(text));
 const [, host, port] = /^(.*):(\d+)$/.exec(address ?? '127.0.0.1:7777');
 const local = { '0.0.0.0': '127.0.0.1', '[::]': '::1' }[host] ?? host.replace(/^\[|\]$/g, '');
