@@ -55,6 +55,7 @@ export class Registry {
   /** An open session, or one opened from the log; undefined when there is none of this id. */
   get(sessionId: string): Opened {
     const session = this.#sessions.get(sessionId);
+    if (session?.deleting) return undefined;
     if (session) {
       this.#used(session);
       return session.damage ? { error: session.damage } : { session };
@@ -288,11 +289,13 @@ export class Registry {
    */
   remove(session: Session, done: (problem: string | undefined) => void): void {
     const { title } = session.row;
+    session.deleting = true;
     session.setRow({ tombstone: true, title: null });
     session.record(
       { type: 'session_closed', payload: '{"deleted":true}' },
       {
         refused: (message) => {
+          session.deleting = false;
           session.setRow({ tombstone: false, title: title ?? null });
           done(message);
         },

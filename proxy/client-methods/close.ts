@@ -43,6 +43,8 @@ export function deleteSession(connection: Connection, message: RequestMessage): 
 
 /** Ends what runs in a session and takes it away, in the agent too. `done` gets what went wrong, if anything. */
 export function deleteForEveryone(house: House, session: Session, done: (problem: string | undefined) => void): void {
+  // A prompt that came now would be lost with the session, and keep it until then.
+  session.deleting = true;
   session.turns.cancel();
   session.turns.whenIdle(() => {
     deleteInAgent(house, session);

@@ -90,6 +90,13 @@ export class Attachment {
     return this.#owed.shift();
   }
 
+  /** What must be answered all the same when the attachment ends before its position is there. */
+  takeAnswers(): string[] {
+    const answers = this.#owed.filter((owed) => owed.what === 'answer');
+    this.#owed = [];
+    return answers.map(({ wire }) => wire);
+  }
+
   /** Queues a message behind everything that is owed at or before its position. */
   owe(owed: Owed): void {
     let at = this.#owed.length;

@@ -91,6 +91,8 @@ export class Session implements PumpSource {
   primer: string | undefined;
   /** What could not be set again when the session was bound the last time. */
   notApplied: readonly string[] = [];
+  /** It is being deleted: nobody can name it any more. */
+  deleting = false;
   /** Requests to the agent whose answer changes this session. */
   holds = 0;
   /** `mcpServers` that the live agent session was made or restored with, wire text. */
@@ -265,6 +267,8 @@ export class Session implements PumpSource {
     const attachment = this.clients.get(client);
     if (!attachment) return;
     this.clients.delete(client);
+    for (const answer of attachment.takeAnswers()) client.send(answer);
+    client.kick();
     this.intake.forget(attachment);
     this.approvals.clientLeft(client);
     this.clientRequests.clientLeft(client);
