@@ -240,7 +240,7 @@ export class Connection implements Client {
   kick(): void {
     if (this.#kicked || !this.open) return;
     this.#kicked = true;
-    process.nextTick(this.#pump);
+    this.house.tick.kick(this);
   }
 
   /** The socket has drained. */
@@ -293,18 +293,19 @@ export class Connection implements Client {
     }
   }
 
-  readonly #pump = (): void => {
+  /** Called by the tick. */
+  pump(): void {
     this.#kicked = false;
     if (!this.open) return;
     const { outbox } = this.transport;
     let more = false;
     if (!this.#waiting) {
       for (const [session, attachment] of [...this.sessions]) {
-        const before = outbox.queuedBytes + outbox.sentBytes;
+        const before = outbox.total;
         const pumped = pump(session, attachment, outbox, TURN_BYTES, this.#resume);
         if (pumped !== 'turn' && pumped !== 'full') continue;
         more = true;
-        if (outbox.queuedBytes + outbox.sentBytes > before) {
+        if (outbox.total > before) {
           // Behind the others: when the outbox is full before all had their turn, they are first the next time.
           this.sessions.delete(session);
           this.sessions.set(session, attachment);
@@ -320,7 +321,7 @@ export class Connection implements Client {
     }
     if (this.#holds.has('outbox') && this.#owed() < MAX_OWED / 2) this.release('outbox');
     if (more) setImmediate(this.#resume);
-  };
+  }
 
   readonly #resume = (): void => this.kick();
 }

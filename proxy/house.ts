@@ -9,6 +9,7 @@ import type { Logger } from './log.ts';
 import type { Metrics } from './metrics.ts';
 import type { RequestMemory } from './client-methods/request-memory.ts';
 import type { Registry } from './registry.ts';
+import type { Tick } from './tick.ts';
 import type { Trace } from './trace/trace.ts';
 import type { ColdViews } from './session/cold-view.ts';
 import type { SessionTitles } from '../storage/session-title.ts';
@@ -31,6 +32,7 @@ export interface House {
   readonly agentHost: AgentHost;
   readonly registry: Registry;
   readonly connections: Set<Connection>;
+  readonly tick: Tick;
   readonly requestMemory: RequestMemory;
   readonly newId: () => string;
   readonly now: () => number;

@@ -31,6 +31,7 @@ import { Metrics } from './metrics.ts';
 import { Registry } from './registry.ts';
 import { EventWatch } from './session/event-watch.ts';
 import type { Session, SessionHost } from './session/session.ts';
+import { Tick } from './tick.ts';
 import type { Trace } from './trace/trace.ts';
 import { Door } from './transport/door.ts';
 import { type Listener, listen } from './transport/listen.ts';
@@ -98,10 +99,14 @@ class Server {
   readonly #door: Door;
   /** Bytes of all sessions that no commit holds yet. */
   readonly #backlog = { bytes: 0 };
-  readonly #dirty = new Set<Session>();
+  readonly #tick = new Tick({
+    commit: (session) => {
+      if (session.order.pending || session.order.peekRow()) this.#commit.offer(session.order);
+    },
+    committed: () => this.#throttleAgent(),
+  });
   readonly #fullDisk: FullDisk;
   readonly #listeners: Listener[] = [];
-  #ticking = false;
   #paused = false;
   #finish: (code: number) => void = () => undefined;
   #leaveDuties: () => void = () => undefined;
@@ -132,9 +137,9 @@ class Server {
       now,
       newId: randomUUID,
       backlog: this.#backlog,
-      touched: (session) => this.#touched(session),
+      touched: (session) => this.#tick.touch(session),
       asleep: (session) => {
-        this.#dirty.delete(session);
+        this.#tick.forget(session);
         this.#agentHost.link?.dropTemplates();
       },
       bind: (session) => this.#bind(session),
@@ -193,6 +198,7 @@ class Server {
       agentHost: this.#agentHost,
       registry: this.#registry,
       connections,
+      tick: this.#tick,
       requestMemory: new RequestMemory(now),
       metrics,
       trace,
@@ -236,24 +242,8 @@ class Server {
     return finished;
   }
 
-  /** Coalesces what happens in one tick: one commit, then one write per client. */
-  #touched(session: Session): void {
-    this.#dirty.add(session);
-    if (this.#ticking) return;
-    this.#ticking = true;
-    process.nextTick(this.#tick);
-  }
-
-  readonly #tick = (): void => {
-    this.#ticking = false;
-    const sessions = [...this.#dirty];
-    this.#dirty.clear();
-    // What waits for a store that failed would be offered and touched for ever.
-    if (this.#house.store.state === 'failed') return;
-    for (const session of sessions) {
-      if (session.order.pending || session.order.peekRow()) this.#commit.offer(session.order);
-      for (const client of session.clients.keys()) client.kick();
-    }
+  /** The agent waits in its pipe while the store cannot keep up. */
+  #throttleAgent(): void {
     const { bytes } = this.#backlog;
     const readOn = this.#fullDisk.mustRead();
     if (bytes > UNCOMMITTED_BYTES && !this.#paused && !readOn) {
@@ -264,7 +254,7 @@ class Server {
       this.#paused = false;
       this.#agentHost.resumeReading();
     }
-  };
+  }
 
   #bind(session: Session): ReturnType<SessionHost['bind']> {
     const { link } = this.#agentHost;

@@ -16,13 +16,12 @@ export function captureOutbox(boundBytes: number): CaptureOutbox {
     bytes += wire.length;
   };
   return {
-    get queuedBytes() {
+    get total() {
       return bytes;
     },
     get room() {
       return Math.max(0, boundBytes - bytes);
     },
-    sentBytes: 0,
     send: keep,
     begin: () => {
       open = '';

@@ -178,7 +178,7 @@ function historyFrom(
   const outbox = captureOutbox(MAX_HISTORY_BYTES);
   for (;;) {
     const pumped = pump(session, reader, outbox, MAX_HISTORY_BYTES, () => undefined);
-    if (outbox.queuedBytes >= MAX_HISTORY_BYTES || (pumped !== 'tip' && pumped !== 'turn')) return undefined;
+    if (outbox.total >= MAX_HISTORY_BYTES || (pumped !== 'tip' && pumped !== 'turn')) return undefined;
     if (pumped === 'tip') break;
   }
   return outbox.messages().flatMap((wire) => {

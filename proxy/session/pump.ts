@@ -42,10 +42,7 @@ export interface PumpSource {
 }
 
 /** What the pump writes into: an `Outbox`, or what takes its place. */
-export type PumpOutbox = Pick<
-  Outbox,
-  'queuedBytes' | 'room' | 'sentBytes' | 'send' | 'begin' | 'text' | 'copy' | 'end'
->;
+export type PumpOutbox = Pick<Outbox, 'total' | 'room' | 'send' | 'begin' | 'text' | 'copy' | 'end'>;
 
 export type Pumped = 'tip' | 'turn' | 'full' | 'waiting' | 'damaged';
 
@@ -57,6 +54,7 @@ const PROBE_EVENTS = 64;
 const COLD_EVENTS = 256;
 const WARM_EVENTS = 4096;
 const WARM_MS = 3;
+const SMALL_BYTES = 2048;
 
 /**
  * Moves the attachment at most about `budget` bytes. `tip`: nothing more to do; `turn`: its turn is over;
@@ -70,11 +68,18 @@ export function pump(
   resume: () => void,
 ): Pumped {
   const { order } = source;
-  const stopAt = outbox.queuedBytes + outbox.sentBytes + budget;
+  const turnEnd = outbox.total + budget;
+  // Up to here nothing has to be asked: neither is the turn over nor the outbox full.
+  let stopAt = outbox.total;
   for (;;) {
-    if (outbox.room === 0 && outbox.queuedBytes > 0) {
-      attachment.behind = true;
-      return 'full';
+    if (outbox.total >= stopAt) {
+      if (outbox.total >= turnEnd) return 'turn';
+      const { room } = outbox;
+      if (room === 0) {
+        attachment.behind = true;
+        return 'full';
+      }
+      stopAt = Math.min(turnEnd, outbox.total + room);
     }
     const owed = attachment.nextOwed;
     if (owed && comparePositions(owed, attachment.position) <= 0) {
@@ -82,7 +87,6 @@ export function pump(
       outbox.send(owed.wire);
       continue;
     }
-    if (outbox.queuedBytes + outbox.sentBytes >= stopAt) return 'turn';
     if (attachment.position.seq < order.head) {
       const record = order.recent(attachment.position.seq + 1);
       if (record) emit(source, attachment, outbox, attachment.position.seq + 1, record, record.length);
@@ -124,7 +128,7 @@ function pumpPage(
   const scanned = log.scan(order.num, from, to, (seq, record, length) => {
     if (!emit(source, attachment, outbox, seq, record, length)) return false;
     if (attachment.nextOwed && comparePositions(attachment.nextOwed, attachment.position) <= 0) return false;
-    return outbox.queuedBytes + outbox.sentBytes < stopAt && outbox.room > 0;
+    return outbox.total < stopAt;
   });
   if (scanned.outcome === 'end') return attachment.position.seq >= from || owesHere(attachment) ? undefined : 'turn';
   source.damaged(scanned.seq, 'an event is missing');
@@ -261,13 +265,19 @@ function emitFront(source: PumpSource, attachment: Attachment, outbox: PumpOutbo
     const [head, tail] = own
       ? aroundUpdate(envelope, event, eventId, isReplay, sidecar)
       : [envelope.head, plainTail(eventId, isReplay)];
-    outbox.begin(head.length + shape.prefix.length + to - from + shape.suffix.length + tail.length);
-    outbox.text(head);
-    outbox.text(shape.prefix);
-    outbox.copy(run.bytes, run.textStart + from, run.textStart + to);
-    outbox.text(shape.suffix);
-    outbox.text(tail);
-    outbox.end();
+    const at = run.textStart;
+    if (to - from <= SMALL_BYTES) {
+      // One write of one string: for a short text every call counts.
+      outbox.send(head + shape.prefix + run.bytes.latin1Slice(at + from, at + to) + shape.suffix + tail);
+    } else {
+      outbox.begin(head.length + shape.prefix.length + to - from + shape.suffix.length + tail.length);
+      outbox.text(head);
+      outbox.text(shape.prefix);
+      outbox.copy(run.bytes, at + from, at + to);
+      outbox.text(shape.suffix);
+      outbox.text(tail);
+      outbox.end();
+    }
   }
   attachment.position = { seq: order.head, offset: to };
 }

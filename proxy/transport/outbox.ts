@@ -29,7 +29,8 @@ export class Outbox {
   readonly #boundBytes: number;
   #page: Buffer = NO_PAGE;
   #at = 0;
-  #sentBytes = 0;
+  /** Bytes of messages that were ever queued here. */
+  total = 0;
   /** Sees each page of whole messages that is sent. */
   tap: ((page: Buffer) => void) | undefined;
 
@@ -53,10 +54,6 @@ export class Outbox {
     return this.#framing;
   }
 
-  get sentBytes(): number {
-    return this.#sentBytes;
-  }
-
   /** True when the socket will emit 'drain'. */
   get needsDrain(): boolean {
     return this.#socket.writableNeedDrain;
@@ -72,6 +69,7 @@ export class Outbox {
   /** Starts a message of exactly `bytes` bytes; `text` and `copy` fill it, `end` closes it. */
   begin(bytes: number): void {
     const need = bytes + MAX_FRAME_HEAD + 1;
+    this.total += bytes;
     if (this.#page.length - this.#at < need) this.#nextPage(need);
     if (this.#framing === 'lines') return;
     const page = this.#page;
@@ -110,7 +108,6 @@ export class Outbox {
     const bytes = this.#at;
     this.#at = 0;
     this.#page = NO_PAGE;
-    this.#sentBytes += bytes;
     if (this.tap) this.tap(page.subarray(0, bytes));
     if (this.#socket.destroyed || this.#socket.writableEnded) giveBack(page);
     else this.#socket.write(page.subarray(0, bytes), () => giveBack(page));
