@@ -20,12 +20,20 @@ const decoder = new TextDecoder('utf-8', { ignoreBOM: true });
 const encoder = new TextEncoder();
 const NON_ASCII = /[\x80-\xff]/;
 
-/** The ordinary (UTF-16) string of a piece of wire text. */
-export function decodeWire(wire: string): string {
-  if (!NON_ASCII.test(wire)) return wire;
+let decodeNonAscii = (wire: string): string => {
   const bytes = new Uint8Array(wire.length);
   for (let i = 0; i < wire.length; i++) bytes[i] = wire.charCodeAt(i);
   return decoder.decode(bytes);
+};
+
+/** For hosts with a faster way from bytes to text. It must do the same. */
+export function decodeWireWith(decode: (wire: string) => string): void {
+  decodeNonAscii = decode;
+}
+
+/** The ordinary (UTF-16) string of a piece of wire text. */
+export function decodeWire(wire: string): string {
+  return NON_ASCII.test(wire) ? decodeNonAscii(wire) : wire;
 }
 
 /** Wire text of an ordinary string. */

@@ -22,6 +22,7 @@ export function canSleep(session: Session, usedAt: number, now: number): boolean
     now - usedAt >= UNUSED_MS &&
     session.clients.size === 0 &&
     session.holds === 0 &&
+    !session.deleting &&
     session.order.quiet &&
     session.order.peekRow() === undefined &&
     !session.turns.busy &&

@@ -39,7 +39,6 @@ const FLAG_VARIES = 16;
 const TAGS = { turnId: 1, toolCallId: 2, meta: 3, childSessionId: 4, paramsRest: 5, envelopeRest: 6 } as const;
 type FieldName = keyof typeof TAGS;
 const TAG_NAMES = new Map<number, FieldName>(Object.entries(TAGS).map(([name, tag]) => [tag, name as FieldName]));
-const FIELD_NAMES = Object.keys(TAGS) as FieldName[];
 
 /** A decoded record. Strings are wire text (one character a byte). */
 export interface StoredEvent extends EventFields {
@@ -89,18 +88,36 @@ export function allocateRecord(bytes: number): Buffer {
   return record;
 }
 
-function fieldsBytes(event: EventFields): number {
-  let bytes = 0;
-  for (const name of FIELD_NAMES) {
-    const value = event[name];
-    if (value !== undefined) bytes += FIELD_HEAD_BYTES + value.length;
-  }
-  return bytes;
+function fieldBytes(value: string | undefined): number {
+  return value === undefined ? 0 : FIELD_HEAD_BYTES + value.length;
+}
+
+type Fields = Pick<EventFields, FieldName>;
+
+// One by one and not in a loop over names: this runs for every event, and most events come while the code is cold.
+function fieldsBytes(event: Fields): number {
+  return (
+    fieldBytes(event.turnId) +
+    fieldBytes(event.toolCallId) +
+    fieldBytes(event.meta) +
+    fieldBytes(event.childSessionId) +
+    fieldBytes(event.paramsRest) +
+    fieldBytes(event.envelopeRest)
+  );
+}
+
+/** Writes one field, if there is one; returns the offset behind it. */
+function writeField(into: Buffer, at: number, tag: number, value: string | undefined): number {
+  if (value === undefined) return at;
+  into[at] = tag;
+  putU32(into, at + 1, value.length);
+  into.latin1Write(value, at + FIELD_HEAD_BYTES);
+  return at + FIELD_HEAD_BYTES + value.length;
 }
 
 /** Writes header and fields; returns the offset where the payload starts. `into` must be long enough. */
 export function writeHead(into: Buffer, event: Omit<EventFields, 'payload'>, extras: RecordExtras): number {
-  const fields = fieldsBytes(event as EventFields);
+  const fields = fieldsBytes(event);
   into[0] = RECORD_VERSION;
   into[1] = EVENT_TYPES[event.type];
   const envelope = event.meta ?? event.childSessionId ?? event.paramsRest ?? event.envelopeRest;
@@ -119,16 +136,12 @@ export function writeHead(into: Buffer, event: Omit<EventFields, 'payload'>, ext
   putU32(into, 18, 0);
   putU32(into, 22, 0);
   for (let i = 0; i < BOOT_BYTES; i++) into[26 + i] = i < extras.boot.length ? extras.boot.charCodeAt(i) : SPACE;
-  let at = HEADER_BYTES;
-  for (const name of FIELD_NAMES) {
-    const value = event[name];
-    if (value === undefined) continue;
-    into[at] = TAGS[name];
-    putU32(into, at + 1, value.length);
-    into.latin1Write(value, at + FIELD_HEAD_BYTES);
-    at += FIELD_HEAD_BYTES + value.length;
-  }
-  return at;
+  let at = writeField(into, HEADER_BYTES, TAGS.turnId, event.turnId);
+  at = writeField(into, at, TAGS.toolCallId, event.toolCallId);
+  at = writeField(into, at, TAGS.meta, event.meta);
+  at = writeField(into, at, TAGS.childSessionId, event.childSessionId);
+  at = writeField(into, at, TAGS.paramsRest, event.paramsRest);
+  return writeField(into, at, TAGS.envelopeRest, event.envelopeRest);
 }
 
 /** Closes a record whose payload ends at `payloadEnd`; returns the record's length. */

@@ -1,3 +1,5 @@
+import { decodeWireWith } from '../protocol/wire-text.ts';
+
 /** Node's fast paths between buffers and wire text (one character a byte); they are public but not in its type package. */
 declare global {
   interface Buffer {
@@ -5,4 +7,5 @@ declare global {
     latin1Write(text: string, offset?: number, length?: number): number;
   }
 }
-export {};
+
+decodeWireWith((wire) => Buffer.from(wire, 'latin1').toString('utf8'));

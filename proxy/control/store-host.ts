@@ -53,6 +53,8 @@ export function requireCommitted(outcome: CommitOutcome): void {
 /** Takes a session, its events and its history away. @throws CommandError */
 export async function removeSession(host: StoreHost, row: SessionRow): Promise<void> {
   const session = host.server?.open(row.sessionId);
+  // It is being deleted already, and cannot be opened any more.
+  if (!session && host.server?.opened(row.sessionId)) return;
   if (host.server && session) {
     const problem = await host.server.remove(session);
     if (problem !== undefined) throw new CommandError('failure', `not written: ${problem}`);

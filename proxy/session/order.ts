@@ -132,13 +132,14 @@ export class Order implements AppendSource {
   }
 
   /** Appends an event behind everything that is there; an open run is settled first. */
-  append(event: Omit<EventFields, 'time'> & { time?: number }, options: AppendOptions = {}): void {
+  append(event: EventFields, options: AppendOptions = {}): void {
     this.closeRun();
     const { kind = 0, settled, refused } = options;
-    const record = encodeRecord(
-      { ...event, time: event.time ?? this.#options.now() },
-      { boot: this.#options.boot, kind, varies: event.type === 'update' && varies(kind, event.payload) },
-    );
+    const record = encodeRecord(event, {
+      boot: this.#options.boot,
+      kind,
+      varies: event.type === 'update' && varies(kind, event.payload),
+    });
     this.#push({ record, inside: [], behind: [], settled, refused });
   }
 

@@ -173,12 +173,20 @@ export class Session implements PumpSource {
   /** Appends an event and folds it into the state. Ids are ordinary strings, the rest is wire text. */
   record(event: Omit<EventFields, 'time'>, options: AppendOptions = {}, value?: JsonObject): void {
     const { kind = 0 } = options;
-    const { type, turnId, toolCallId, childSessionId, payload } = event;
+    const { type, turnId, toolCallId, childSessionId, payload, synthetic } = event;
     this.order.append(
       {
-        ...event,
+        type,
+        time: this.host.now(),
+        payload,
+        required: event.required,
+        synthetic,
+        turnId,
         toolCallId: toolCallId === undefined ? undefined : encodeWire(toolCallId),
+        meta: event.meta,
         childSessionId: childSessionId === undefined ? undefined : encodeWire(childSessionId),
+        paramsRest: event.paramsRest,
+        envelopeRest: event.envelopeRest,
       },
       type === 'update' ? options : this.host.watch.watched(this, event, options),
     );
@@ -189,7 +197,7 @@ export class Session implements PumpSource {
       turnId,
       toolCallId,
       childSessionId,
-      synthetic: event.synthetic,
+      synthetic,
       payload: () => payload,
       value,
     });
@@ -207,8 +215,8 @@ export class Session implements PumpSource {
   ): void {
     const { wire, value, meta, childSessionId, paramsRest, envelopeRest } = incoming;
     const turnId = this.turns.current?.turnId;
-    const envelope = { meta, childSessionId, paramsRest, envelopeRest };
-    this.record({ type: 'update', payload: wire, turnId, toolCallId, synthetic, ...envelope }, { kind }, value);
+    const event = { type: 'update' as const, payload: wire, turnId, toolCallId, synthetic };
+    this.record({ ...event, meta, childSessionId, paramsRest, envelopeRest }, { kind }, value);
   }
 
   /** Shows a notification that is not an update, at its place in the order. */
