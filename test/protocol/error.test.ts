@@ -9,6 +9,7 @@ describe('the error table', () => {
     expect(own).toEqual([
       'agent_unavailable',
       'interrupted',
+      'limit_reached',
       'message_too_large',
       'not_persisted',
       'not_recorded',
