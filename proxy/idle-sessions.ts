@@ -15,6 +15,8 @@ export interface Asleep {
 
 /** Whoever has just asked for a session may still be about to use it. */
 const UNUSED_MS = 10_000;
+/** What an agent replays of a session that it restored has come by then. */
+const REPLAY_OVER_MS = 60_000;
 
 /** Nothing of it is only in memory. */
 export function canSleep(session: Session, usedAt: number, now: number): boolean {
@@ -29,7 +31,7 @@ export function canSleep(session: Session, usedAt: number, now: number): boolean
     session.approvals.idle &&
     session.clientRequests.idle &&
     session.binding === undefined &&
-    session.replay === undefined &&
+    (session.replay === undefined || now - usedAt >= REPLAY_OVER_MS) &&
     session.primer === undefined &&
     session.damage === undefined &&
     // Updates of its children would no longer find it.
