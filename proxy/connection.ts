@@ -300,13 +300,14 @@ export class Connection implements Client {
     const { outbox } = this.transport;
     let more = false;
     if (!this.#waiting) {
-      for (const [session, attachment] of [...this.sessions]) {
+      // A copy: whoever had its turn moves to the end.
+      for (const [session, attachment] of Array.from(this.sessions)) {
         const before = outbox.total;
         const pumped = pump(session, attachment, outbox, TURN_BYTES, this.#resume);
         if (pumped !== 'turn' && pumped !== 'full') continue;
         more = true;
         if (outbox.total > before) {
-          // Behind the others: when the outbox is full before all had their turn, they are first the next time.
+          // When the outbox is full before all had their turn, the others are first the next time.
           this.sessions.delete(session);
           this.sessions.set(session, attachment);
         }

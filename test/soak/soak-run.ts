@@ -55,7 +55,11 @@ export async function runSoak(scope: Scope, options: SoakOptions): Promise<SoakR
     args: ['--max-open-sessions', '16', '--log-level', 'error'],
   });
   const soak = new Soak(sidecar, options);
-  await soak.run();
+  try {
+    await soak.run();
+  } catch (error) {
+    throw new Error(`${String(error)}\nthe sidecar's log:\n${sidecar.stderr.slice(-3000)}`, { cause: error });
+  }
   return soak;
 }
 
