@@ -6,6 +6,7 @@
  *   clients <- Outbox <- pump <- Connection <-----+
  */
 import { randomBytes, randomUUID } from 'node:crypto';
+import { rpcError } from '../protocol/error.ts';
 import { GroupCommit } from '../storage/group-commit.ts';
 import { HistoryCache } from '../storage/history-cache.ts';
 import { cacheDir } from '../storage/history-dir.ts';
@@ -30,6 +31,7 @@ import { type Logger, createLogger } from './log.ts';
 import { Metrics } from './metrics.ts';
 import { Registry } from './registry.ts';
 import { EventWatch } from './session/event-watch.ts';
+import type { BoundOutcome } from './session/agent-port.ts';
 import type { Session, SessionHost } from './session/session.ts';
 import { Tick } from './tick.ts';
 import type { Trace } from './trace/trace.ts';
@@ -270,9 +272,16 @@ class Server {
         mcpServers: ({ sessionId }) => this.#house.mcpServers.get(sessionId) ?? '[]',
       },
       session,
-    ).finally(() => {
-      session.binding = undefined;
-    });
+    )
+      .catch((error: unknown): BoundOutcome => {
+        // A log that cannot be read, or that was deleted meanwhile, is this session's trouble only.
+        session.logger.error({ err: error }, 'the session could not be bound');
+        const { sessionId } = session;
+        return { outcome: 'unavailable', error: rpcError('internal', 'the session could not be bound', { sessionId }) };
+      })
+      .finally(() => {
+        session.binding = undefined;
+      });
     return session.binding;
   }
 
