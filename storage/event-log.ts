@@ -88,6 +88,8 @@ export interface EventLog {
   row(sessionId: string): SessionRow | undefined;
   /** A number for a new session, above all that the store has seen. Not durable by itself. */
   nextNum(): number;
+  /** Numbers from here on were given out since the log was opened; all below it are of an earlier life. */
+  readonly firstOwnNum: number;
   /** Last committed seq of a session, 0 when it has none. A fork begins with its base's. */
   lastSeq(num: number): number;
   /** The session numbers that events are stored under, ascending. */

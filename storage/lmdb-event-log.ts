@@ -174,6 +174,7 @@ class LmdbEventLog implements LmdbStore {
   /** The one key that scans and commits write their seq into; LMDB copies it in each call. */
   readonly #key = Buffer.alloc(EVENT_KEY_BYTES);
   #next: number;
+  readonly firstOwnNum: number;
   #durableNext: number;
   #inFlight: Promise<CommitOutcome> | undefined;
 
@@ -191,6 +192,7 @@ class LmdbEventLog implements LmdbStore {
     for (const num of this.#byNum.keys()) next = Math.max(next, num + 1);
     this.#durableNext = Number(readJson(databases.meta, META.nextNum) ?? 1);
     this.#next = Math.max(next, this.#durableNext);
+    this.firstOwnNum = this.#next;
   }
 
   get lowOnSpace(): boolean {

@@ -27,6 +27,7 @@ export class MemoryEventLog implements EventLog {
   readonly #heads = new Map<number, number>();
   readonly #faults: CommitFault[] = [];
   #next = 1;
+  readonly firstOwnNum = 1;
   #bytes = 0;
   #inFlight = false;
   #failed: CommitOutcome | undefined;

@@ -44,11 +44,14 @@ export function unneeded(
   return removals;
 }
 
-/** Session numbers that have events and no row: a session whose making was cut off. Ask before any is being made. */
+/**
+ * Session numbers that have events and no row: a session whose making was cut off by the end of an earlier process. One
+ * that is being made now has events before its row is known, too; its number is of this process.
+ */
 export function orphans(log: EventLog): number[] {
   const known = new Set<number>();
   for (const row of log.rows()) known.add(row.num);
-  return log.storedNums().filter((num) => !known.has(num));
+  return log.storedNums().filter((num) => num < log.firstOwnNum && !known.has(num));
 }
 
 /** Removes events in small commits; ends at the first that fails. Taken up again where it was left. */

@@ -12,11 +12,8 @@ const EVERY_MS = 10 * 60_000;
 export function startKeeper(host: StoreHost, retention: Retention, logger: Logger): () => void {
   let stopped = false;
   let timer: NodeJS.Timeout | undefined;
-  // Now: later some would be sessions that are just being made.
-  let left = orphans(host.log);
   const round = async (): Promise<void> => {
-    await removeOrphans(host, left);
-    left = [];
+    await removeOrphans(host, orphans(host.log));
     await sweepAll(host);
     if (limitsNothing(retention.sessions) && limitsNothing(retention.events)) return;
     const { prune } = await import('./prune-command.ts');
