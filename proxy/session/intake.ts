@@ -56,8 +56,8 @@ export class Intake {
 
   /** The fast path: text of a shape that `update` has accepted before. False: take the long way. */
   text(shape: TextShape, body: string): boolean {
-    const { replay, turns, order } = this.#session;
-    if (replay?.holds) return false;
+    const { replay, turns, order, row } = this.#session;
+    if (replay?.holds || row.tombstone) return false;
     turns.updateSeen();
     order.text(shape, body, turns.current?.turnId);
     return true;
@@ -65,6 +65,8 @@ export class Intake {
 
   /** Takes an update; for a text chunk tells how the next one like it may be taken. */
   update(incoming: IncomingUpdate): AcceptedText | undefined {
+    // Nothing is written to a deleted session: its events are being taken away.
+    if (this.#session.row.tombstone) return undefined;
     this.#lastUpdateAt = this.#session.host.now();
     const { replay } = this.#session;
     if (replay && !replay.admits(incoming)) return undefined;
@@ -171,8 +173,11 @@ export class Intake {
     const { kind, bodyStart, bodyEnd } = text;
     const { turns, order } = this.#session;
     if (kind === UPDATE_KINDS.user_message_chunk) {
-      if (turns.isEcho(incoming.value)) return undefined;
-      if (childSessionId === undefined) this.#session.state.userMessages++;
+      // What a subagent is told is no echo of the prompt, whatever its words.
+      if (childSessionId === undefined) {
+        if (turns.isEcho(incoming.value)) return undefined;
+        this.#session.state.userMessages++;
+      }
     }
     const child = childSessionId === undefined ? undefined : encodeWire(childSessionId);
     const key = `${text.key} ${child ?? ''} ${meta ?? ''} ${paramsRest ?? ''} ${envelopeRest ?? ''}`;

@@ -82,6 +82,22 @@ describe('updates at unusual times', () => {
     expect(otherSession).not.toBe(sessionId);
   });
 
+  it('[TU3] what a child session is told is no echo of the prompt, also when it has the same words', async () => {
+    const stage = await setStage(testScope());
+    const { life, client, agentSessionId } = stage;
+    const turn = await stage.turn('go');
+    const told = { sessionUpdate: 'user_message_chunk', content: { type: 'text', text: 'go' } };
+    life.update('child-1', told);
+    life.update(agentSessionId, told);
+    life.say(agentSessionId, 'done');
+    await turn.end();
+    expect(kindsOf(client.updates('child-1'))).toEqual(['user_message_chunk:go']);
+    const late = await stage.join();
+    await late.load(stage.sessionId);
+    expect(kindsOf(late.updates('child-1'))).toEqual(['user_message_chunk:go']);
+    expect(kindsOf(late.updates(stage.sessionId))).toEqual(['user_message_chunk:go', 'agent_message_chunk:done']);
+  });
+
   it('while nobody is attached: recorded, and the turn runs to its end', async () => {
     const stage = await setStage(testScope());
     const { life, client, sessionId, agentSessionId, sidecar } = stage;
