@@ -106,6 +106,8 @@ export class Connection implements Client {
 
   /** A message of the client. @param wire one character a byte, valid UTF-8 */
   receive(wire: string): void {
+    // What was on its way when the connection was closed reaches nobody: its sender has to ask again.
+    if (!this.open) return;
     this.#traced?.received(wire);
     if (this.#holds.size > 0) {
       this.#inbox.push(wire);
@@ -175,6 +177,7 @@ export class Connection implements Client {
 
   /** A message over the limit was dropped; its head tells whom to answer. */
   oversized(head: string, bytes: number): void {
+    if (!this.open) return;
     this.house.metrics.messageDropped('client_too_large');
     this.#traced?.received(head);
     const list = members(head);

@@ -324,7 +324,7 @@ export class Registry {
       collect(incoming);
       return undefined;
     }
-    if (this.#creating > 0) {
+    if (this.#creating > 0 && !this.#announcerOf(agentSessionId)) {
       const list = this.#early.get(agentSessionId) ?? [];
       // What is parsed of an update takes several times the memory of its text.
       this.#earlyBytes += incoming.wire.length + EARLY_OVERHEAD;
@@ -358,12 +358,18 @@ export class Registry {
     for (const session of this.#sessions.values()) session.close();
   }
 
-  #parentOf(childId: string): Session | undefined {
+  /** The session that is known to be the parent of a child. */
+  #announcerOf(childId: string): Session | undefined {
     const known = this.#children.get(childId);
     if (known) return known;
+    for (const session of this.#byAgentId.values()) if (session.state.children.has(childId)) return session;
+    return undefined;
+  }
+
+  #parentOf(childId: string): Session | undefined {
+    const announcer = this.#announcerOf(childId);
+    if (announcer) return announcer;
     const bound = [...this.#byAgentId.values()];
-    const announced = bound.find((session) => session.state.children.has(childId));
-    if (announced) return announced;
     const running = bound.filter((session) => session.turns.current !== undefined);
     if (running.length === 1) return running[0];
     let last: Session | undefined;

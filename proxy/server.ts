@@ -173,6 +173,8 @@ class Server {
         }
       },
       exited: (message, exit) => {
+        // A new process is not paused.
+        this.#paused = false;
         events.agentExited();
         this.#registry.agentExited(message, exit);
       },
@@ -302,7 +304,12 @@ class Server {
     for (const session of this.#registry.open()) session.approvals.interruptAll('the sidecar is stopping');
     await delay(0);
     await Promise.race([this.#commit.idle(), delay(AGENT_GRACE_MS)]);
-    for (const connection of this.#house.connections) connection.transport.close(1012, 'restarting');
+    // The last answers are owed by now; they go out before the goodbye.
+    await delay(0);
+    for (const connection of this.#house.connections) {
+      connection.pump();
+      connection.transport.close(1012, 'restarting');
+    }
     await delay(50);
     await this.#leaveControl();
     this.#registry.close();

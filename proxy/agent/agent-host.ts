@@ -300,12 +300,22 @@ export class AgentHost {
     const text = wire.slice(result.valueStart, result.valueEnd);
     if (text !== this.#answer) {
       this.#answer = text;
-      writeStoredAnswer(this.#options.config.storeDir, [this.#options.command, ...this.#options.args], text);
+      this.#store(text);
     }
     if (this.#authenticateParams !== undefined) {
       await this.#ask(link, 'authenticate', this.#authenticateParams, INITIALIZE_MS);
     }
     return { outcome: 'ready', link, capabilities: capabilitiesOf(text) };
+  }
+
+  /** For the next start only: this one goes on without it. */
+  #store(answer: string): void {
+    const { config, command, args, logger } = this.#options;
+    try {
+      writeStoredAnswer(config.storeDir, [command, ...args], answer);
+    } catch (error) {
+      logger.warn({ err: (error as Error).message }, 'the answer of the agent to initialize could not be kept');
+    }
   }
 
   #unavailable(detail: string): Ready {

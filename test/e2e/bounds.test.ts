@@ -193,7 +193,7 @@ describe('a client', () => {
 
 describe('the agent', () => {
   it('[BD3] agent_stdin: while it does not take its input, clients are not read; when it does, nothing is lost', async () => {
-    const stage = await setStage(testScope(), { args: ['--heartbeat', '200ms'] });
+    const stage = await setStage(testScope(), { args: ['--heartbeat', '1s'] });
     const { client, life, sidecar } = stage;
     const socket = await sidecar.webSocket();
     await socket.initialize();
@@ -209,7 +209,7 @@ describe('the agent', () => {
     );
     expect(ownMemoryMiB(sidecar) - before).toBeLessThan(40);
     expect(await metricOf(sidecar, 'acp_sidecar_queue_bytes{queue="agent_stdin"}')).toBeLessThan(4 * MIB);
-    await new Promise((resolve) => setTimeout(resolve, 1000));
+    await new Promise((resolve) => setTimeout(resolve, 4000));
     expect(socket.closed).toBeUndefined();
     process.kill(life.pid, 'SIGCONT');
     const big = (): unknown[] => life.received.flatMap(({ message }) => at(message, 'params', 'n') ?? []);

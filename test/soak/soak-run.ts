@@ -7,7 +7,7 @@ import { execFile } from 'node:child_process';
 import { readFileSync, statSync } from 'node:fs';
 import { join } from 'node:path';
 import { promisify } from 'node:util';
-import { at, textAt } from '../support/json.ts';
+import { at } from '../support/json.ts';
 import type { RawClient } from '../support/raw-client.ts';
 import { Scope } from '../support/scope.ts';
 import { ROOT, streamAgentCommand } from '../support/scripted-agent.ts';
@@ -176,9 +176,7 @@ class Soak implements SoakReport {
     const text = client.texts.get(sessionId) ?? '';
     const whole = fate >= 0.45 && at(message, 'result', 'stopReason') === 'end_turn';
     if (whole && !text.includes(streamText(order))) {
-      throw new Error(
-        `the text of a turn is not what the agent said (${textAt(message, 'result', 'stopReason')}): ${text.slice(-300)}`,
-      );
+      throw new Error(`the text of a turn is not what the agent said: ${firstDifference(text, streamText(order))}`);
     }
   }
 
@@ -243,6 +241,14 @@ class Soak implements SoakReport {
         `${this.turns} turns, ${this.cuts} cuts, ${this.agentKills} agents killed, ${this.prunes} prunes`,
     );
   }
+}
+
+/** Where a text stops being in another one, with what stands there instead. */
+function firstDifference(text: string, part: string): string {
+  let length = part.length;
+  while (length > 0 && !text.includes(part.slice(0, length))) length--;
+  const at = text.lastIndexOf(part.slice(0, length)) + length;
+  return `after ${length} of ${part.length} characters ${JSON.stringify(text.slice(at, at + 200))}, wanted ${JSON.stringify(part.slice(length, length + 60))}`;
 }
 
 function isAgent(pid: number): boolean {
