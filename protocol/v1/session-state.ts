@@ -134,7 +134,13 @@ export function applyEvent(state: SessionState, event: FoldedEvent): void {
       if (event.turnId === undefined) return;
       if (!event.synthetic) useAnswers(state, ({ turnId }) => turnId === event.turnId);
       state.openTurns.delete(event.turnId);
-      if (state.bound && !state.bound.proven && event.payload().startsWith('{"outcome":"response"')) {
+      // An end of our own, as of a turn that was cancelled before the agent had it, shows nothing.
+      if (
+        state.bound &&
+        !state.bound.proven &&
+        !event.synthetic &&
+        event.payload().startsWith('{"outcome":"response"')
+      ) {
         state.bound.proven = true;
       }
       for (const prompt of state.prompts.values()) if (prompt.turnId === event.turnId) prompt.ended = event.seq;
