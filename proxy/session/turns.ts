@@ -134,9 +134,7 @@ export class Turns {
   cancel(): void {
     for (const turn of this.#queue.splice(0)) this.#endCancelled(turn);
     this.#session.approvals.cancelAll();
-    const turn = this.#current;
-    const params = (): string => stringifyWire({ sessionId: this.#session.agentSessionId });
-    if (turn) this.#cancelTurn(turn, () => turn.agent?.notify('session/cancel', params()));
+    if (this.#current) this.#cancelTurn(this.#current);
   }
 
   /** `$/cancel_request` of a prompt: that turn only. False when the request is not a prompt of this session. */
@@ -150,11 +148,7 @@ export class Turns {
     }
     const turn = this.#current;
     if (!turn || !mine(turn)) return false;
-    this.#cancelTurn(turn, () => {
-      if (turn.agentRequestId !== undefined) {
-        turn.agent?.notify('$/cancel_request', `{"requestId":${turn.agentRequestId}}`);
-      }
-    });
+    this.#cancelTurn(turn);
     return true;
   }
 
@@ -264,12 +258,13 @@ export class Turns {
     );
   }
 
-  #cancelTurn(turn: Turn, tellAgent: () => void): void {
+  #cancelTurn(turn: Turn): void {
     turn.cancelled = true;
     this.#session.approvals.cancelAll();
     if (turn.phase === 'binding') this.#endCancelled(turn);
     if (turn.phase !== 'running') return;
-    tellAgent();
+    // The agent has one prompt of a session at a time, and this is the cancel that every agent knows.
+    turn.agent?.notify('session/cancel', stringifyWire({ sessionId: this.#session.agentSessionId }));
     // On a full disk the agent may not be read: now it is, for its response.
     this.#session.host.touched(this.#session);
     this.#cancelTimer ??= setTimeout(() => turn.agent?.restart('it did not answer a cancelled prompt'), CANCEL_MS);
@@ -317,7 +312,6 @@ export class Turns {
     this.#session.setRow({ updatedAt: this.#session.host.now() });
     if (turn === this.#current) this.#current = undefined;
     if (!this.#current) this.#next();
-    if (!this.busy) for (const run of this.#idle.splice(0)) run();
   }
 
   #settle(turn: Turn, seq: number, answer: (id: string, seq: number) => string): void {
@@ -336,6 +330,7 @@ export class Turns {
   }
 
   #next(): void {
+    if (!this.busy) for (const run of this.#idle.splice(0)) run();
     if (this.#queue.length === 0 || this.#quietTimer) return;
     const quiet = (): void => {
       this.#quietTimer = undefined;
@@ -385,7 +380,9 @@ export class Turns {
     }
     const running = [this.#current, ...this.#queue].find((turn) => turn?.turnId === known.turnId);
     if (running) {
-      running.requesters = [{ client, requestId }];
+      // Who asked before on another connection that is open still waits.
+      const others = running.requesters.filter((before) => before.client !== client && before.client.open);
+      running.requesters = [...others, { client, requestId }];
       return true;
     }
     if (known.ended === undefined) return false;
