@@ -19,8 +19,8 @@ export interface PendingRequest {
   again: boolean;
   /** Of an attach: its replay has begun, so that the cursor stands in it. */
   replayBegan: boolean;
-  /** A cancel for it that may have been lost, wire text. */
-  cancel: string | undefined;
+  /** The local side cancelled it; the cancel may have been lost. */
+  cancelled: boolean;
 }
 
 /** Attaching is done again on each connection, so it must not be answered from memory. */
@@ -65,7 +65,7 @@ export class PendingRequests {
       sent: false,
       again: false,
       replayBegan: false,
-      cancel: undefined,
+      cancelled: false,
     };
     this.#drop(id);
     this.#byId.set(id, request);
@@ -109,9 +109,11 @@ export class PendingRequests {
     return false;
   }
 
-  /** A cancel was sent; it goes again with what it cancels. */
-  cancelled(matches: (request: PendingRequest) => boolean, wire: string): void {
-    for (const request of this.#byId.values()) if (matches(request)) request.cancel = wire;
+  /** Marks what a cancel covers, to be cancelled again with it. False when it covers nothing here. */
+  cancel(covers: (request: PendingRequest) => boolean): boolean {
+    const covered = [...this.#byId.values()].filter(covers);
+    for (const request of covered) request.cancelled = true;
+    return covered.length > 0;
   }
 
   largest(): PendingRequest | undefined {

@@ -16,6 +16,7 @@ import {
   type ResponseMessage,
   errorText,
   isObject,
+  notificationText,
   paramsOf,
   parseMessage,
   requestText,
@@ -81,7 +82,9 @@ export class ResumableLink {
   readonly #own = new Map<string, Own>();
   readonly #ownPrefix: string;
   #nextOwn = 1;
-  #backlog: string[] = [];
+  readonly #backlog: string[] = [];
+  /** `session/cancel` of others' turns: what is sent after them must not be cancelled by them. */
+  readonly #cancels: string[] = [];
   #backlogBytes = 0;
   #phase: Phase;
   /** Params of the local side's `initialize` with ours in it, once it was answered. */
@@ -233,25 +236,20 @@ export class ResumableLink {
   }
 
   #localNotification(message: NotificationMessage): void {
-    const params = paramsOf(message);
-    const live = this.#phase.name === 'live';
+    const { method, wire } = message;
+    const ofSession = method === 'session/cancel';
     let waits = false;
-    if (message.method === 'session/cancel' || message.method === '$/cancel_request') {
-      const requestId = valueAt(message.wire, ['params', 'requestId']);
-      const { sessionId } = params;
-      this.#pending.cancelled((request) => {
-        const hit =
-          message.method === 'session/cancel'
-            ? request.promptId !== undefined && request.sessionId === sessionId
-            : request.id === requestId;
-        waits ||= hit;
-        return hit;
-      }, message.wire);
+    if (ofSession) {
+      const { sessionId } = paramsOf(message);
+      waits = this.#pending.cancel((request) => request.promptId !== undefined && request.sessionId === sessionId);
+    } else if (method === '$/cancel_request') {
+      const requestId = valueAt(wire, ['params', 'requestId']);
+      waits = this.#pending.cancel(({ id }) => id === requestId);
     }
-    if (live) this.#sink.remote(message.wire);
+    if (this.#phase.name === 'live') this.#sink.remote(wire);
     else if (!waits && this.#phase.name !== 'ended') {
-      this.#backlog.push(message.wire);
-      this.#backlogBytes += message.wire.length;
+      (ofSession ? this.#cancels : this.#backlog).push(wire);
+      this.#backlogBytes += wire.length;
     }
   }
 
@@ -318,17 +316,10 @@ export class ResumableLink {
     // Who was there once is waited for: a laptop may sleep for days.
     this.#times = { ...this.#times, giveUpMs: undefined };
     this.#orphansAt = this.#agentRequests.open > 0 ? now + ORPHAN_MS : undefined;
-    const cancels = new Set<string>();
-    for (const request of this.#pending.all) {
-      if (request.sent) continue;
-      this.#send(request);
-      if (request.cancel !== undefined) cancels.add(request.cancel);
-    }
-    for (const wire of cancels) this.#sink.remote(wire);
-    const backlog = this.#backlog;
-    this.#backlog = [];
+    for (const wire of this.#cancels.splice(0)) this.#sink.remote(wire);
+    for (const request of this.#pending.all) this.#send(request);
     this.#backlogBytes = 0;
-    for (const wire of backlog) this.#sink.remote(wire);
+    for (const wire of this.#backlog.splice(0)) this.#sink.remote(wire);
   }
 
   #send(request: PendingRequest): void {
@@ -341,6 +332,8 @@ export class ResumableLink {
       wire = withParams(wire, withSidecar(valueAt(wire, ['params']) ?? '{}', { afterEventId: session.cursor }));
     }
     this.#sink.remote(wire);
+    // By its id, also after a session/cancel: that would cancel what was sent later, too.
+    if (request.cancelled) this.#sink.remote(notificationText('$/cancel_request', `{"requestId":${request.id}}`));
   }
 
   #ask(method: string, params: string, own: Own): void {
@@ -379,7 +372,8 @@ export class ResumableLink {
   }
 
   #ended(reason: string): void {
-    this.#backlog = [];
+    this.#backlog.length = 0;
+    this.#cancels.length = 0;
     this.#backlogBytes = 0;
     for (const { id } of this.#pending.takeAll()) this.#fail(id, this.#endKind, reason);
   }

@@ -190,17 +190,30 @@ describe('on a new transport', () => {
     expect(bench.texts()).toEqual(['other']);
   });
 
-  it('sends a cancel again that may have been lost, after what it cancels', () => {
-    bench.local(PROMPT);
+  it.each(['before', 'after'])(
+    '[RC2] a cancel %s the connection is lost cancels again what it covered, and nothing sent later',
+    (when) => {
+      bench.local(PROMPT);
+      if (when === 'after') bench.link.lost(bench.now, 'cut');
+      bench.local({ method: 'session/cancel', params: { sessionId: 's1' } });
+      bench.local({ ...PROMPT, id: 'later' });
+      bench.reconnect();
+      bench.resumed();
+      expect(bench.toRemote.slice(2).map(({ id, method, params }) => [method, id ?? params])).toEqual([
+        ['session/prompt', 5],
+        ['$/cancel_request', { requestId: 5 }],
+        ['session/prompt', 'later'],
+      ]);
+    },
+  );
+
+  it("a cancel of another client's turn goes before a prompt that was sent after it", () => {
+    bench.link.lost(bench.now, 'cut');
     bench.local({ method: 'session/cancel', params: { sessionId: 's1' } });
+    bench.local(PROMPT);
     bench.reconnect();
     bench.resumed();
-    expect(bench.toRemote.map(({ method }) => method)).toEqual([
-      'initialize',
-      'session/resume',
-      'session/prompt',
-      'session/cancel',
-    ]);
+    expect(bench.toRemote.slice(2).map(({ method }) => method)).toEqual(['session/cancel', 'session/prompt']);
   });
 
   it('a late answer of a prompt does not move the cursor back', () => {

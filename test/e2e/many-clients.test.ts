@@ -181,6 +181,47 @@ describe('turns', () => {
     const other = { ...prompt, prompt: [{ type: 'text', text: 'something else' }] };
     expect((await back.ask('session/prompt', other)).message.error?.code).toBe(-32602);
   });
+
+  it('[TU7] whoever asked before with that promptId, on another connection that is open, is answered too', async () => {
+    const inner = testScope();
+    const first = await room.enter({ sidecar: true }, inner);
+    const sessionId = await first.newSession();
+    const prompt = { sessionId, prompt: [{ type: 'text', text: 'twice' }], _meta: { sidecar: { promptId: 'p2' } } };
+    const asked = first.ask('session/prompt', prompt);
+    const request = await agentSaw(sessionId, 'session/prompt');
+    const second = await room.enter({ sidecar: true }, inner);
+    const joined = second.ask('session/prompt', prompt);
+    await settled(second);
+    room.life().reply(request, { stopReason: 'end_turn' });
+    const { message } = await joined;
+    expect(at(message, 'result', 'stopReason')).toBe('end_turn');
+    expect((await asked).message.result).toEqual(message.result);
+  });
+
+  it('[TU6] a prompt that was sent again, running or queued, is cancelled by its new request id, alone', async () => {
+    const inner = testScope();
+    const first = await room.enter({ sidecar: { clientId: 'cancels' } }, inner);
+    const sessionId = await first.newSession();
+    const prompt = (promptId: string): object => {
+      return { sessionId, prompt: [{ type: 'text', text: promptId }], _meta: { sidecar: { promptId } } };
+    };
+    for (const name of ['a', 'b', 'c']) void first.ask('session/prompt', prompt(name)).catch(() => undefined);
+    const running = await agentSaw(sessionId, 'session/prompt');
+    await settled(first);
+    first.cut();
+    const back = await room.enter({ sidecar: { clientId: 'cancels' } }, inner);
+    await back.resume(sessionId);
+    const [a, b, c] = ['a', 'b', 'c'].map((name) => back.ask('session/prompt', prompt(name), `again-${name}`));
+    back.notify('$/cancel_request', { requestId: 'again-b' });
+    expect(at((await b)?.message, 'result', 'stopReason')).toBe('cancelled');
+    back.notify('$/cancel_request', { requestId: 'again-a' });
+    // Every agent knows session/cancel, and it has one prompt of a session at a time.
+    await agentSaw(sessionId, 'session/cancel');
+    room.life().reply(running, { stopReason: 'cancelled' });
+    expect(at((await a)?.message, 'result', 'stopReason')).toBe('cancelled');
+    room.life().reply(await agentSaw(sessionId, 'session/prompt', 1), { stopReason: 'end_turn' });
+    expect(at((await c)?.message, 'result', 'stopReason')).toBe('end_turn');
+  });
 });
 
 describe('requests to one client', () => {
