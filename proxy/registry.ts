@@ -242,7 +242,8 @@ export class Registry {
 
   /**
    * Makes a session of what an agent has replayed of one that only it knew. Its events come first; the row and
-   * `session_created` are committed last, so that one that is cut off is none.
+   * `session_created` are committed last, so that one that is cut off is none. What is added to `updates` until then
+   * comes behind them.
    */
   import(
     facts: NewSessionFacts,
@@ -253,6 +254,7 @@ export class Registry {
     const { agentSessionId, cwd, additionalDirectories, mcpServerNames: mcpServers } = facts;
     const row = { ...newRow(this.#host, agentSessionId, facts), bound: [agentSessionId] };
     const session = new Session(this.#host, row, emptySessionState(), 0);
+    const replayed = updates.length;
     for (const update of updates) session.intake.update(update);
     session.intake.flush();
     recordBound(session, agentSessionId, 'loaded', facts.response);
@@ -277,6 +279,7 @@ export class Registry {
             this.#makeRoom();
             this.route(agentSessionId, session);
             created(session);
+            for (const update of updates.slice(replayed)) session.intake.update(update);
           },
         },
       );

@@ -84,6 +84,7 @@ const AGENT_SESSION = 'agent-session-1';
 
 async function setStage(scope: Scope, disk: Disk, args: readonly string[] = []): Promise<Stage> {
   const agent = await ScriptedAgent.listen(scope);
+  agent.handlers.set('initialize', () => ({ protocolVersion: 1, agentCapabilities: { loadSession: true } }));
   const { store, env } = disk;
   const sidecar = await Sidecar.start(scope, {
     agent: agent.command,
@@ -239,6 +240,28 @@ for (const [where, makeDisk, possible] of disks) {
     }, 60_000);
   });
 }
+
+it('[SS2] what the agent says while its session is imported is not lost', async () => {
+  const stage = await setStage(testScope(), injected(testScope()));
+  const { agent, client, life, sidecar, disk } = stage;
+  agent.handlers.set('session/load', () => {
+    life.say('old', 'replayed');
+    // The commits of the import wait for room.
+    disk.fill();
+    return {};
+  });
+  const loaded = client.load('old');
+  await waitFor(
+    () => `the import to wait: ${sidecar.stderr}`,
+    () => /"sessionId":"old".*the disk is full/.test(sidecar.stderr),
+  );
+  life.say('old', ' and late');
+  life.say(AGENT_SESSION, 'read');
+  await waitFor('that to be read', () => client.agentText(stage.sessionId) === 'read');
+  disk.empty();
+  await loaded;
+  await waitFor('all of it', () => client.agentText('old') === 'replayed and late');
+});
 
 /** Uses up the disk and the ballast, and leaves the open run at its start. */
 async function usedUp(stage: Stage): Promise<void> {
