@@ -204,13 +204,8 @@ export function bootOf(record: Buffer): string {
   return record.latin1Slice(26, 32).trimEnd();
 }
 
-/** Decodes a record of `length` bytes. `checked` also verifies the checksum. */
-export function decodeRecord(
-  record: Buffer,
-  length: number,
-  seq: number,
-  checked = true,
-): StoredEvent | UnreadableRecord {
+/** Why the parts of a record cannot be told, or undefined: version and lengths, for records that are not decoded. */
+export function unreadableHead(record: Buffer, length: number, seq: number): UnreadableRecord | undefined {
   const damaged = (detail: string): UnreadableRecord => ({ unreadable: 'damaged', seq, detail });
   if (length < HEADER_BYTES + TRAILER_BYTES) return damaged(`record of ${length} bytes`);
   const version = record[0] as number;
@@ -221,7 +216,19 @@ export function decodeRecord(
       detail: `record version ${version}, this version reads up to ${RECORD_VERSION}`,
     };
   }
-  if (version === 0 || recordLength(record) !== length) return damaged('lengths do not add up');
+  return version === 0 || recordLength(record) !== length ? damaged('lengths do not add up') : undefined;
+}
+
+/** Decodes a record of `length` bytes. `checked` also verifies the checksum. */
+export function decodeRecord(
+  record: Buffer,
+  length: number,
+  seq: number,
+  checked = true,
+): StoredEvent | UnreadableRecord {
+  const unreadable = unreadableHead(record, length, seq);
+  if (unreadable) return unreadable;
+  const damaged = (detail: string): UnreadableRecord => ({ unreadable: 'damaged', seq, detail });
   if (checked && crc32(record.subarray(0, length - TRAILER_BYTES)) !== record.readUInt32BE(length - TRAILER_BYTES)) {
     return damaged('checksum does not match');
   }

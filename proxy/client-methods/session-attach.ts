@@ -13,7 +13,7 @@
  * makes it `full`.
  */
 import type { Position } from '../../protocol/event-id.ts';
-import { type JsonObject, type RequestMessage, paramsOf, responseText } from '../../protocol/json-rpc.ts';
+import { type JsonObject, type RequestMessage, errorText, paramsOf, responseText } from '../../protocol/json-rpc.ts';
 import { currentAnswer } from '../../protocol/v1/current-answer.ts';
 import { addMember, splice, stringifyWire, valueAt } from '../../protocol/wire-text.ts';
 import { decodeRecord, typeCode, updateKind } from '../../storage/event-codec.ts';
@@ -81,6 +81,10 @@ function attachNow(connection: Connection, message: RequestMessage, session: Ses
   if (observer) connection.observing.add(session.sessionId);
   else connection.observing.delete(session.sessionId);
   const history = historyFrom(connection, session, start, tip);
+  if (session.damage) {
+    connection.send(errorText(message.id, stringifyWire(session.damage)));
+    return;
+  }
   const attachment = attachAt(connection, session, history ? tip : start.position, options);
   if (!history && start.policy === 'full') attachment.replayUntil = tip;
   session.intake.owePending(attachment);

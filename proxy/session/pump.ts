@@ -46,6 +46,9 @@ export type PumpOutbox = Pick<Outbox, 'total' | 'room' | 'send' | 'begin' | 'tex
 
 export type Pumped = 'tip' | 'turn' | 'full' | 'waiting' | 'damaged';
 
+/** What became of one event; `part`: something owed comes before the rest of it. */
+type Emitted = 'whole' | 'part' | 'damaged';
+
 /**
  * Pages are brought into memory off the main thread before they are read. When that took no time they were there
  * already, and so, most likely, are the next ones: a warm log is asked once in a while only.
@@ -58,7 +61,8 @@ const SMALL_BYTES = 2048;
 
 /**
  * Moves the attachment at most about `budget` bytes. `tip`: nothing more to do; `turn`: its turn is over;
- * `full`: the outbox has no room; `waiting`: pages are being read, `resume` will be called.
+ * `full`: the outbox has no room; `waiting`: pages are being read, `resume` will be called; `damaged`: the log cannot
+ * be read any further, the source has been told.
  */
 export function pump(
   source: PumpSource,
@@ -89,8 +93,10 @@ export function pump(
     }
     if (attachment.position.seq < order.head) {
       const record = order.recent(attachment.position.seq + 1);
-      if (record) emit(source, attachment, outbox, attachment.position.seq + 1, record, record.length);
-      else {
+      if (record) {
+        const emitted = emit(source, attachment, outbox, attachment.position.seq + 1, record, record.length);
+        if (emitted === 'damaged') return emitted;
+      } else {
         const paged = pumpPage(source, attachment, outbox, stopAt, resume);
         if (paged) return paged;
       }
@@ -125,11 +131,12 @@ function pumpPage(
     prefetch(source, attachment, attachment.prefetched + 1, resume);
   }
   const to = Math.min(order.head, attachment.prefetched);
+  let emitted = 'whole' as Emitted;
   const scanned = log.scan(order.num, from, to, (seq, record, length) => {
-    if (!emit(source, attachment, outbox, seq, record, length)) return false;
-    if (attachment.nextOwed && comparePositions(attachment.nextOwed, attachment.position) <= 0) return false;
-    return outbox.total < stopAt;
+    emitted = emit(source, attachment, outbox, seq, record, length);
+    return emitted === 'whole' && !owesHere(attachment) && outbox.total < stopAt;
   });
+  if (emitted === 'damaged') return 'damaged';
   if (scanned.outcome === 'end') return attachment.position.seq >= from || owesHere(attachment) ? undefined : 'turn';
   source.damaged(scanned.seq, 'an event is missing');
   return 'damaged';
@@ -155,7 +162,7 @@ function prefetch(source: PumpSource, attachment: Attachment, from: number, resu
   log.prefetch(order.num, from, Math.min(order.head, from + events - 1)).then(done, done);
 }
 
-/** Sends what is left of one durable event and moves the position behind it. False when something owed comes first. */
+/** Sends what is left of one durable event and moves the position behind it, or to what is owed before its end. */
 function emit(
   source: PumpSource,
   attachment: Attachment,
@@ -163,7 +170,7 @@ function emit(
   seq: number,
   record: Buffer,
   length: number,
-): boolean {
+): Emitted {
   const { position, view } = attachment;
   const from = position.offset;
   const next = { seq, offset: 0 };
@@ -173,7 +180,7 @@ function emit(
   const kind = updateKind(record);
   if (view.hidden.has(kind) || source.skips(seq, attachment)) {
     attachment.position = next;
-    return true;
+    return 'whole';
   }
   const span = textSpan(record);
   let to = Number.POSITIVE_INFINITY;
@@ -183,7 +190,7 @@ function emit(
     if (owed && owed.seq === seq - 1 && owed.offset > from && owed.offset < bytes) to = owed.offset;
     if (from >= bytes && from > 0) {
       attachment.position = next;
-      return true;
+      return 'whole';
     }
   }
   const whole = to === Number.POSITIVE_INFINITY;
@@ -193,11 +200,11 @@ function emit(
     const stored = decodeRecord(record, length, seq, false);
     if ('unreadable' in stored) {
       source.damaged(seq, stored.detail);
-      return false;
+      return 'damaged';
     }
     if (!isShown(view, kind, stored.childSessionId)) {
       attachment.position = next;
-      return true;
+      return 'whole';
     }
     let update = stored.payload;
     if (stored.text && (from > 0 || !whole)) {
@@ -209,7 +216,7 @@ function emit(
     outbox.send(renderUpdate(source.envelope, stored, update, eventId, isReplay, view.sidecar));
   }
   attachment.position = whole ? next : { seq: seq - 1, offset: to };
-  return whole;
+  return whole ? 'whole' : 'part';
 }
 
 /** The common case: stored bytes between two constant strings. */
@@ -232,17 +239,17 @@ function emitOther(
   record: Buffer,
   length: number,
   isReplay: boolean,
-): boolean {
+): Emitted {
   const event = decodeRecord(record, length, seq, false);
   if ('unreadable' in event) {
     source.damaged(seq, event.detail);
-    return false;
+    return 'damaged';
   }
   for (const { wire } of renderEvent(source.envelope, event, attachment, isReplay, attachment.position.offset)) {
     outbox.send(wire);
   }
   attachment.position = { seq, offset: 0 };
-  return true;
+  return 'whole';
 }
 
 /** Sends what has arrived of the text that is not an event yet, as one chunk. */

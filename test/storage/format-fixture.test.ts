@@ -4,7 +4,8 @@ import { join } from 'node:path';
 import { crc32, gunzipSync } from 'node:zlib';
 import { open } from 'lmdb';
 import { describe, expect, it } from 'vitest';
-import { encodeRecord } from '../../storage/event-codec.ts';
+import { UPDATE_KINDS } from '../../protocol/v1/update-kinds.ts';
+import { encodeRecord, HEADER_BYTES } from '../../storage/event-codec.ts';
 import type { EventLog } from '../../storage/event-log.ts';
 import { exportSession } from '../../storage/export.ts';
 import { FORMAT_VERSION } from '../../storage/format-version.ts';
@@ -100,6 +101,24 @@ describe.each(versions)('a store of format %s', (version) => {
     const closers = client.received.filter(({ message }) => at(message, 'params', 'update', 'toolCallId') === 'tool-9');
     expect(closers.map(({ message }) => at(message, 'params', 'update', 'status'))).toEqual(['in_progress', 'failed']);
   });
+});
+
+it('[EV8] a text that turns out damaged while it is replayed ends the replay, and everything else goes on', async () => {
+  const scope = testScope();
+  const store = unpacked('1');
+  // The fold looks at heads only: the fields are found to be wrong when the text is sent.
+  const payload = '{"sessionUpdate":"agent_message_chunk","content":{"type":"text","text":"t"}}';
+  const kind = UPDATE_KINDS.agent_message_chunk;
+  const record = encodeRecord({ type: 'update', time: 1, payload, meta: '{}' }, { boot: 'b', kind });
+  record.writeUInt32BE(1_000_000, HEADER_BYTES + 1);
+  await meddle(store, 'events', eventKey(4, 2), record);
+  const sidecar = await Sidecar.start(scope, { agent: streamAgentCommand(), store });
+  const client = await sidecar.unix();
+  await client.initialize();
+  const { message } = await client.ask('session/attach', { sessionId: 'cut off' });
+  expect(message.error).toMatchObject({ code: -32603, data: { kind: 'log_damaged', seq: 2 } });
+  await client.load('fork');
+  expect(client.agentText('fork')).toBe('first answeronly here');
 });
 
 /** Changes a store behind its back. */
