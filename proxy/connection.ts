@@ -18,7 +18,7 @@ import { MAX_OWED, boundHit } from './bounds.ts';
 import type { House } from './house.ts';
 import type { AnswerHandler, Client } from './session/client.ts';
 import type { Attachment } from './session/attachment.ts';
-import { pump } from './session/pump.ts';
+import { type Pumped, pump } from './session/pump.ts';
 import type { Session } from './session/session.ts';
 import type { TracedPeer } from './trace/trace.ts';
 import type { Outbox } from './transport/outbox.ts';
@@ -306,7 +306,7 @@ export class Connection implements Client {
       // A copy: whoever had its turn moves to the end.
       for (const [session, attachment] of Array.from(this.sessions)) {
         const before = outbox.total;
-        const pumped = pump(session, attachment, outbox, TURN_BYTES, this.#resume);
+        const pumped = this.#pumpOne(session, attachment);
         if (pumped !== 'turn' && pumped !== 'full') continue;
         more = true;
         if (outbox.total > before) {
@@ -325,6 +325,17 @@ export class Connection implements Client {
     }
     if (this.#holds.has('outbox') && this.#owed() < MAX_OWED / 2) this.release('outbox');
     if (more) setImmediate(this.#resume);
+  }
+
+  /** A log that surprises us is its session's trouble, not everybody's. */
+  #pumpOne(session: Session, attachment: Attachment): Pumped {
+    try {
+      return pump(session, attachment, this.transport.outbox, TURN_BYTES, this.#resume);
+    } catch (error) {
+      this.house.logger.error({ err: error, sessionId: session.sessionId }, 'events could not be sent');
+      session.damaged(attachment.position.seq + 1, String(error));
+      return 'damaged';
+    }
   }
 
   readonly #resume = (): void => this.kick();

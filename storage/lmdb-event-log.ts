@@ -320,8 +320,10 @@ class LmdbEventLog implements LmdbStore {
     for (let seq = from; seq <= to; seq++) {
       writeSeq(key, seq);
       // LMDB's own buffer, overwritten by the next read; its `length` is the record's.
-      const record = events.getBinaryFast(key);
-      if (record === undefined) return { outcome: 'gap', seq };
+      const found = events.getBinaryFast(key);
+      if (found === undefined) return { outcome: 'gap', seq };
+      // Over 16 MiB it gives a plain Uint8Array, whatever its types say.
+      const record = Buffer.isBuffer(found) ? found : asBuffer(found);
       if (!visit(seq, record, record.length)) return SCAN_ENDED;
     }
     return undefined;
@@ -371,4 +373,8 @@ function parseRow(dir: string, key: Buffer, value: Buffer): SessionRow {
     'damaged',
     `${dir}: the index row of session ${JSON.stringify(key.toString())} cannot be read`,
   );
+}
+
+function asBuffer(bytes: Uint8Array): Buffer {
+  return Buffer.from(bytes.buffer, bytes.byteOffset, bytes.byteLength);
 }

@@ -69,6 +69,21 @@ describe('something comes at a bad moment', () => {
     expect(await client.newSession()).not.toBe('');
   });
 
+  it('a message of 17 MB: who loads afterwards gets it, from this process and from the next', async () => {
+    const stage = await setStage(testScope());
+    const { client, life, agentSessionId, sessionId, sidecar } = stage;
+    const turn = await stage.turn();
+    const text = 'long '.repeat(3_400_000);
+    life.update(agentSessionId, TEXT(text));
+    await turn.end();
+    expect(client.agentText(sessionId) === text).toBe(true);
+    await (await stage.join()).load(sessionId);
+    await sidecar.restart();
+    const late = await stage.join();
+    await late.load(sessionId);
+    expect(late.agentText(sessionId) === text).toBe(true);
+  });
+
   it('SIGTERM in a turn: its prompt is answered before the connection is closed', async () => {
     const stage = await setStage(testScope(), { args: ['--drain', '100ms'] });
     const turn = await stage.turn();
