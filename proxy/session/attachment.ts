@@ -51,8 +51,6 @@ export class Attachment {
   #owed: Owed[] = [];
   /** Turns whose prompt this attachment sent since its view began: it has them on its screen. */
   readonly ownTurns = new Set<string>();
-  /** Tool calls whose live patches this client has seen without a hole. */
-  readonly seenPatches = new Set<string>();
   /** The last pump could not bring it to the tip. */
   behind = false;
   /** Pages up to this seq are in memory. */
@@ -123,7 +121,6 @@ export class Attachment {
     this.position = position;
     this.replayUntil = undefined;
     this.ownTurns.clear();
-    this.seenPatches.clear();
     this.prefetched = 0;
     this.#owed = this.#owed.filter((owed) => owed.what === 'answer');
   }

@@ -9,6 +9,7 @@
  *   transient -> shown live
  *   event     -> event
  */
+import type { EventFields } from '../../protocol/event.ts';
 import type { JsonObject } from '../../protocol/json-rpc.ts';
 import { classifyUpdate } from '../../protocol/v1/classify.ts';
 import { UPDATE_KINDS } from '../../protocol/v1/update-kinds.ts';
@@ -47,6 +48,8 @@ export class Intake {
   readonly #progress = new ToolProgress();
   /** Which attachments have seen an event as live patches, by its seq. */
   readonly #seen = new Map<number, Set<Attachment>>();
+  /** The same of events that are not committed yet. */
+  readonly #unsettled = new Set<Set<Attachment>>();
   #lastShape: TextShape | undefined;
   #lastUpdateAt = 0;
 
@@ -104,12 +107,9 @@ export class Intake {
   ownUpdate(wire: string, toolCallId: string, childSessionId: string | undefined, seen: Set<Attachment>): void {
     const patch = this.#progress.takeBefore(toolCallId, new Map([['content', '']]));
     if (patch) this.#recordPatch(patch);
-    const settled = (seq: number): void => {
-      if (seen.size > 0) this.#seen.set(seq, seen);
-    };
     const turnId = this.#session.turns.current?.turnId;
     const event = { type: 'update' as const, payload: wire, turnId, toolCallId, childSessionId, synthetic: true };
-    this.#session.record(event, { kind: UPDATE_KINDS.tool_call_update, settled });
+    this.#recordSeen(event, seen);
   }
 
   /** Writes what is pending of tool progress: the turn or the agent has ended. */
@@ -124,6 +124,8 @@ export class Intake {
 
   /** The attachment is gone or begins its view anew. */
   forget(attachment: Attachment): void {
+    for (const { seenBy } of this.#progress.all()) seenBy.delete(attachment);
+    for (const seen of this.#unsettled) seen.delete(attachment);
     for (const seen of this.#seen.values()) seen.delete(attachment);
   }
 
@@ -133,7 +135,7 @@ export class Intake {
     const { view } = attachment;
     const { sidecar } = view;
     for (const patch of this.#progress.all()) {
-      const { turnId, toolCallId } = patch;
+      const { turnId, seenBy } = patch;
       if (!isShown(view, UPDATE_KINDS.tool_call_update, patch.childSessionId)) continue;
       const childSessionId = patch.childSessionId === undefined ? undefined : encodeWire(patch.childSessionId);
       const facts = { turnId, time: host.now(), synthetic: false, childSessionId };
@@ -142,7 +144,7 @@ export class Intake {
       order.note((at) => {
         const wire = renderUpdate(envelope, facts, update, this.#session.eventId(at), false, sidecar, sidecar);
         attachment.owe({ ...at, what: 'passing', wire });
-        attachment.seenPatches.add(toolCallId);
+        if ([...this.#session.clients.values()].includes(attachment)) seenBy.add(attachment);
       });
     }
   }
@@ -213,33 +215,31 @@ export class Intake {
     const { toolCallId, fields } = patch;
     if (fields.size === 0) return;
     const turnId = this.#session.turns.current?.turnId;
-    if (this.#progress.merge(toolCallId, fields, turnId, incoming.childSessionId)) {
-      for (const attachment of this.#session.clients.values()) {
-        if (attachment.behind) attachment.seenPatches.delete(toolCallId);
-        else attachment.seenPatches.add(toolCallId);
-      }
-    }
-    this.#pass(incoming, UPDATE_KINDS.tool_call_update, toolCallId);
+    const atTip = (): Set<Attachment> => new Set([...this.#session.clients.values()].filter(({ behind }) => !behind));
+    const { seenBy } = this.#progress.merge(toolCallId, fields, turnId, incoming.childSessionId, atTip);
+    this.#pass(incoming, UPDATE_KINDS.tool_call_update, seenBy);
   }
 
   #tool(incoming: IncomingUpdate, kind: number, toolCallId: string, fields: ReadonlyMap<string, string>): void {
     const patch = this.#progress.takeBefore(toolCallId, fields);
     if (patch) this.#recordPatch(patch);
-    else for (const attachment of this.#session.clients.values()) attachment.seenPatches.delete(toolCallId);
     this.#session.recordUpdate(incoming, kind, toolCallId);
   }
 
   #recordPatch(patch: PendingPatch): void {
-    const { toolCallId, turnId, childSessionId } = patch;
-    const seen = new Set<Attachment>();
-    for (const attachment of this.#session.clients.values()) {
-      if (attachment.seenPatches.delete(toolCallId)) seen.add(attachment);
-    }
+    const { toolCallId, turnId, childSessionId, seenBy } = patch;
+    const event = { type: 'update' as const, payload: patchUpdate(patch), turnId, toolCallId, childSessionId };
+    this.#recordSeen(event, seenBy);
+  }
+
+  /** Appends an update of a tool call. @param seen who need not be sent it; read when the event is durable */
+  #recordSeen(event: Omit<EventFields, 'time'>, seen: Set<Attachment>): void {
+    this.#unsettled.add(seen);
     const settled = (seq: number): void => {
+      this.#unsettled.delete(seen);
       if (this.#seen.size >= MAX_SEEN) this.#forgetPassed();
       if (seen.size > 0) this.#seen.set(seq, seen);
     };
-    const event = { type: 'update' as const, payload: patchUpdate(patch), turnId, toolCallId, childSessionId };
     this.#session.record(event, { kind: UPDATE_KINDS.tool_call_update, settled });
   }
 
@@ -249,8 +249,8 @@ export class Intake {
     }
   }
 
-  /** Shows something transient at its place in the order, to those who are at the tip. */
-  #pass(incoming: IncomingUpdate, kind: number, patchOf?: string): void {
+  /** Shows something transient at its place in the order, to those who are at the tip; others leave `seenBy`. */
+  #pass(incoming: IncomingUpdate, kind: number, seenBy?: Set<Attachment>): void {
     const { order, turns, host, clients, envelope } = this.#session;
     const { wire, meta, paramsRest, envelopeRest } = incoming;
     const childSessionId = incoming.childSessionId === undefined ? undefined : encodeWire(incoming.childSessionId);
@@ -262,7 +262,7 @@ export class Intake {
         const { view } = attachment;
         if (!isShown(view, kind, childSessionId)) continue;
         if (attachment.behind) {
-          if (patchOf !== undefined) attachment.seenPatches.delete(patchOf);
+          seenBy?.delete(attachment);
           continue;
         }
         const { sidecar } = view;

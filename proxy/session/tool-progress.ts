@@ -4,6 +4,7 @@
  * fields, and at the end of the turn or of the agent.
  */
 import { stringifyWire } from '../../protocol/wire-text.ts';
+import type { Attachment } from './attachment.ts';
 
 export interface PendingPatch {
   readonly toolCallId: string;
@@ -11,23 +12,26 @@ export interface PendingPatch {
   /** The patched fields, wire text by name. */
   readonly fields: Map<string, string>;
   childSessionId: string | undefined;
+  /** Who has been shown all of it live. Lives on with its event: what shows the patches may run after it was taken. */
+  readonly seenBy: Set<Attachment>;
 }
 
 export class ToolProgress {
   readonly #pending = new Map<string, PendingPatch>();
 
-  /** Merges a patch; true when it is the first of its pending patch. */
+  /** Merges a patch into its pending patch. @param seenBy who has seen the pending patch, when it begins here */
   merge(
     toolCallId: string,
     fields: ReadonlyMap<string, string>,
     turnId: string | undefined,
     childSessionId: string | undefined,
-  ): boolean {
+    seenBy: () => Set<Attachment>,
+  ): PendingPatch {
     const known = this.#pending.get(toolCallId);
-    const patch = known ?? { toolCallId, turnId, fields: new Map<string, string>(), childSessionId };
+    const patch = known ?? { toolCallId, turnId, fields: new Map(), childSessionId, seenBy: seenBy() };
     for (const [name, value] of fields) patch.fields.set(name, value);
     if (!known) this.#pending.set(toolCallId, patch);
-    return !known;
+    return patch;
   }
 
   /** Takes the patch that has to be written before an event of this call which sets `overridden`. */
