@@ -71,7 +71,7 @@ const TABLE = {
     code: -32010,
     fault: 'sidecar',
     retry: 'safe',
-    text: 'The request could not be stored and never reached the agent. Free disk space and send it again.',
+    text: 'The request was not stored and never reached the agent. Send it again when the store has room, or to the next sidecar when this one is stopping.',
   },
   not_recorded: {
     code: -32010,

@@ -1,6 +1,6 @@
 /** `acp-sidecar export ID`: a session as one file of JSON lines. Also beside a running server. */
 import { once } from 'node:events';
-import { createWriteStream } from 'node:fs';
+import { createWriteStream, realpathSync, statSync } from 'node:fs';
 import { rename, rm } from 'node:fs/promises';
 import { exportSession } from '../../storage/export.ts';
 import { CommandError } from './exit-code.ts';
@@ -10,8 +10,9 @@ export async function exportToFile(storeDir: string, sessionId: string, file: st
   await withStore(storeDir, async (log) => {
     const row = requireSession(log, sessionId);
     const toStdout = file === undefined || file === '-';
-    // A file that is there is replaced only by a whole one.
-    const unfinished = `${file}.${process.pid}.unfinished`;
+    const place = toStdout ? undefined : placeOf(file);
+    // A file that is there is replaced only by a whole one; a device or a pipe is written to.
+    const unfinished = place?.replaced ? `${place.path}.${process.pid}.unfinished` : (place?.path ?? '');
     const out: NodeJS.WritableStream = toStdout ? process.stdout : createWriteStream(unfinished, { mode: 0o600 });
     const failed = new Promise<never>((_resolve, reject) => {
       if (!toStdout) out.on('error', reject);
@@ -31,12 +32,23 @@ export async function exportToFile(storeDir: string, sessionId: string, file: st
       if (toStdout) await new Promise<void>((resolve) => process.stdout.write('', () => resolve()));
       else {
         await Promise.race([new Promise<void>((resolve) => out.end(resolve)), failed]);
-        await rename(unfinished, file);
+        if (place?.replaced) await rename(unfinished, place.path);
       }
     } catch (error) {
-      if (!toStdout) await rm(unfinished, { force: true });
+      if (place?.replaced) await rm(unfinished, { force: true });
       if (error instanceof Error && 'code' in error) throw new CommandError('failure', error.message);
       throw error;
     }
   });
+}
+
+/** Where an export to a file goes. @throws CommandError when it is a directory */
+function placeOf(file: string): { readonly path: string; readonly replaced: boolean } {
+  const found = statSync(file, { throwIfNoEntry: false });
+  if (found?.isDirectory()) {
+    throw new CommandError('failure', `${file} is a directory`, 'name a file in it');
+  }
+  // Through a symbolic link, so that the link stays.
+  if (found) return { path: realpathSync(file), replaced: found.isFile() };
+  return { path: file, replaced: true };
 }

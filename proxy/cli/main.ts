@@ -143,6 +143,11 @@ function report(error: unknown): number {
     process.stderr.write(`acp-sidecar: ${error.message}\n${error.hint === undefined ? '' : `  ${error.hint}\n`}`);
     return exitCode(error.reason);
   }
+  if (error instanceof Error && 'syscall' in error) {
+    // The operating system's word on a path or a device says all there is to say.
+    process.stderr.write(`acp-sidecar: ${error.message}\n`);
+    return exitCode('failure');
+  }
   process.stderr.write(`acp-sidecar: ${error instanceof Error ? (error.stack ?? error.message) : String(error)}\n`);
   return exitCode('failure');
 }
@@ -163,6 +168,6 @@ async function main(args: readonly string[]): Promise<number> {
 // A reader that has seen enough (`| head`) closes the pipe; that is not a failure.
 process.stdout.on('error', (error: NodeJS.ErrnoException) => {
   if (error.code === 'EPIPE') process.exit(0);
-  throw error;
+  process.exit(report(error));
 });
 void main(process.argv.slice(2)).then((code) => process.exit(code));

@@ -12,7 +12,11 @@ const AGENT_LIST_MS = 2000;
 export function listSessions(connection: Connection, message: RequestMessage): void {
   const { house } = connection;
   const { cwd, cursor } = paramsOf(message);
-  const filter = typeof cwd === 'string' ? cwd : undefined;
+  if (cwd !== undefined && cwd !== null && typeof cwd !== 'string') {
+    connection.fail(message.id, 'invalid_params', 'cwd must be a string');
+    return;
+  }
+  const filter = cwd ?? undefined;
   const page = listRows({ rows: rowsFor(connection), cwd: filter, cursor, limit: PAGE });
   if ('reason' in page) {
     connection.fail(message.id, 'invalid_params', 'the cursor is not one that session/list has given');

@@ -1,4 +1,5 @@
 /** `session/new`: the agent makes the session, the log records it, then the client hears of it. */
+import { posix, win32 } from 'node:path';
 import {
   type JsonObject,
   type RequestMessage,
@@ -19,7 +20,7 @@ import { attachAt } from './session-of.ts';
 
 export function newSession(connection: Connection, message: RequestMessage): void {
   const { cwd } = paramsOf(message);
-  if (typeof cwd !== 'string') {
+  if (typeof cwd !== 'string' || !isAbsolutePath(cwd)) {
     connection.fail(message.id, 'invalid_params', 'session/new needs a cwd that is an absolute path');
     return;
   }
@@ -56,6 +57,11 @@ export function newSession(connection: Connection, message: RequestMessage): voi
     });
     connection.forwarded.set(message.id, agentId);
   });
+}
+
+/** Of the agent's machine, which need not be of this kind. */
+function isAbsolutePath(path: string): boolean {
+  return posix.isAbsolute(path) || win32.isAbsolute(path);
 }
 
 /** What is kept of the request: of `mcpServers` the names only. */
