@@ -3,14 +3,14 @@ import { describe, expect, it } from 'vitest';
 
 /** Rules that no test cites yet. This list only ever gets shorter: a rule that is cited must be taken out. */
 const notYetTested: readonly string[] = [
-  ...'EV1 EV2 EV3 EV4 EV8 EV9 EV10 EV11 EV12 EV13'.split(' '),
+  ...'EV1 EV2 EV3 EV4 EV9 EV10 EV12 EV13'.split(' '),
   ...'RN2 RN3 RN4 RN6'.split(' '),
-  ...'TR2 TR3 TR4 TR6 TR7'.split(' '),
+  ...'TR2 TR3 TR6 TR7'.split(' '),
   ...'OR1 OR2 OR3 OR4'.split(' '),
   ...'DU3 DU4 DU5 DU8 DU10'.split(' '),
   ...'CU3 CU4 CU5 CU6 CU7 CU8 CU9 CU10'.split(' '),
   ...'RP2 RP3 RP5 RP6 RP7 RP8 RP9 RP10 RP11 RP12'.split(' '),
-  ...'TU2 TU3 TU9 TU10 TU11'.split(' '),
+  ...'TU2 TU9 TU10 TU11'.split(' '),
   ...'RQ1 RQ3'.split(' '),
   ...'ID4 ID5'.split(' '),
   ...'LN4 LN5'.split(' '),

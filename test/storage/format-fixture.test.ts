@@ -103,7 +103,7 @@ describe.each(versions)('a store of format %s', (version) => {
   });
 });
 
-it('[EV8] a text that turns out damaged while it is replayed ends the replay, and everything else goes on', async () => {
+it('a text that turns out damaged while it is replayed ends the replay, and everything else goes on', async () => {
   const scope = testScope();
   const store = unpacked('1');
   // The fold looks at heads only: the fields are found to be wrong when the text is sent.

@@ -43,18 +43,18 @@ describe('opening a log', () => {
     expect(folded).toMatchObject({ error: { data: { kind: 'log_damaged', seq: 2 } } });
   });
 
-  it('[EV8] a text whose lengths do not add up refuses the session', async () => {
+  it('a text whose lengths do not add up refuses the session', async () => {
     const folded = foldLog(await logWith((record) => record.writeUInt32BE(1_000_000, 22)), sessionRow(1));
     expect(folded).toMatchObject({ error: { data: { kind: 'log_damaged', seq: 2 } } });
   });
 
-  it('[EV8] intact texts are no reason', async () => {
+  it('intact texts are no reason', async () => {
     expect(foldLog(await logWith(() => undefined), sessionRow(1))).toMatchObject({ head: 3 });
   });
 });
 
 describe('pumping a log', () => {
-  it('[EV8] ends at a record that cannot be read and tells it once', async () => {
+  it('ends at a record that cannot be read and tells it once', async () => {
     const log = await logWith((record) => record.writeUInt32BE(1_000_000, HEADER_BYTES + 1));
     const order = new Order({
       num: 1,
