@@ -8,7 +8,7 @@ import { isObject, type JsonObject, type ResponseMessage } from '../../protocol/
 import { stringifyWire } from '../../protocol/wire-text.ts';
 import { isSessionId } from '../../storage/log-keys.ts';
 import type { RestoreWay } from '../config.ts';
-import type { AgentAnswer, BoundOutcome } from '../session/agent-port.ts';
+import type { AgentAnswer, AgentPort, BoundOutcome } from '../session/agent-port.ts';
 import type { Session } from '../session/session.ts';
 import type { AgentHost, Ready } from './agent-host.ts';
 import type { AgentLink } from './agent-link.ts';
@@ -223,7 +223,7 @@ export function isAuthRequired(error: string): boolean {
 
 /** @param lastHeard milliseconds since 1970 of the last sign of life */
 export function requestUnlessSilent(
-  link: AgentLink,
+  link: Pick<AgentPort, 'request'>,
   method: string,
   params: string,
   lastHeard: () => number,

@@ -9,10 +9,9 @@ import { currentAnswer } from '../../protocol/v1/current-answer.ts';
 import { addMember, splice, stringifyWire } from '../../protocol/wire-text.ts';
 import { isSessionId } from '../../storage/log-keys.ts';
 import { capabilitiesOf } from '../agent/agent-host.ts';
-import { isAuthRequired } from '../agent/binding.ts';
+import { isAuthRequired, requestUnlessSilent } from '../agent/binding.ts';
 import { Swallow } from '../agent/swallow.ts';
 import type { Connection } from '../connection.ts';
-import type { AgentAnswer, AgentPort } from '../session/agent-port.ts';
 import { forkPoint } from '../session/fork-point.ts';
 import type { Session } from '../session/session.ts';
 import { factsOf, introduce } from './new-session.ts';
@@ -46,6 +45,15 @@ async function forkNow(connection: Connection, message: RequestMessage, parent: 
   const child = point.last && !parent.turns.busy ? await askAgent(connection, message, parent) : undefined;
   if (child && 'error' in child) {
     connection.send(errorText(message.id, child.error));
+    connection.kick();
+    return;
+  }
+  // While the agent was asked, the parent may have been deleted, or pruned up to behind the point.
+  const still = sessionOf(connection, message);
+  if (!still || point.seq < still.row.low - 1) {
+    if (child) connection.house.registry.unroute(child.agentSessionId);
+    child?.done();
+    if (still) connection.fail(message.id, 'invalid_params', 'the events to fork at were pruned meanwhile');
     connection.kick();
     return;
   }
@@ -88,7 +96,7 @@ async function askAgent(
   // It may have begun a turn meanwhile.
   if (bound.outcome !== 'bound' || parent.turns.busy) return undefined;
   const done = registry.creating();
-  const answer = await ask(bound.agent, agentParams(message, parent));
+  const answer = await requestUnlessSilent(bound.agent, 'session/fork', agentParams(message, parent), () => 0);
   const result = answer.outcome === 'answered' ? answer.message.value['result'] : undefined;
   const agentSessionId = isObject(result) ? result['sessionId'] : undefined;
   if (answer.outcome !== 'answered' || !isSessionId(agentSessionId)) {
@@ -101,10 +109,6 @@ async function askAgent(
   registry.dropEarly(agentSessionId);
   const { result: found, wire } = answer.message;
   return { agentSessionId, response: found ? wire.slice(found.valueStart, found.valueEnd) : '{}', done };
-}
-
-function ask(agent: AgentPort, params: string): Promise<AgentAnswer> {
-  return new Promise((resolve) => void agent.request('session/fork', params, resolve));
 }
 
 /** The child lives in the agent when what that replays of the conversation is over. */

@@ -167,6 +167,31 @@ describe('session/fork', () => {
     expect(await shownOf(stage, textAt(early, 'sessionId'))).toEqual(['user:one', 'agent:first']);
   });
 
+  it('[SS5] is refused when the session is deleted while the agent makes the fork', async () => {
+    const capabilities = { sessionCapabilities: { fork: {} } };
+    const stage = await setStage(testScope(), { capabilities, handlers: { 'session/fork': () => undefined } });
+    const { client, sessionId, life } = stage;
+    await oneTurn(stage, 'one', 'first');
+    const forked = failure(client.request('session/fork', { sessionId, cwd: '/tmp' }));
+    const { message } = await life.saw('session/fork');
+    await (await stage.join()).request('session/delete', { sessionId });
+    life.reply(message, { sessionId: 'fork-1' });
+    expect((await forked).code).toBe(-32002);
+    const listed = (await client.request('session/list', {})) as { sessions: unknown[] };
+    expect(listed.sessions).toEqual([]);
+  });
+
+  it('[SS5] an agent that does not answer in 30 s is done without', async () => {
+    const capabilities = { sessionCapabilities: { fork: {} } };
+    const stage = await setStage(testScope(), { capabilities, handlers: { 'session/fork': () => undefined } });
+    const { client, sessionId } = stage;
+    await oneTurn(stage, 'one', 'first');
+    client.sendMessage({ id: 'fork', method: 'session/fork', params: { sessionId, cwd: '/tmp' } });
+    const forked = await client.until('the fork', ({ message }) => message.id === 'fork', { timeoutMs: 40_000 });
+    const childId = textAt(forked.message, 'result', 'sessionId');
+    expect(await shownOf(stage, childId)).toEqual(['user:one', 'agent:first']);
+  }, 60_000);
+
   it('[SS5] is refused inside a turn, and for ids that are none of its events', async () => {
     const stage = await setStage(testScope(), { optIn: true, args: ['--drain', '0s'] });
     const { client, sessionId } = stage;
