@@ -300,21 +300,40 @@ export class Order implements AppendSource {
     if (this.quiet && this.#row === undefined) setTimeout(this.#tryAgain, RETRY_MS).unref();
   }
 
-  /** Where only text waits it stays one run, which clients go on reading, and is cut again after a while. */
+  /**
+   * The text that waits at the front is one run again, which clients go on reading: what was cut before the disk was
+   * known to be full, and the open run when nothing stands between. An open one is cut again after a while.
+   */
   #reopen(): void {
-    const only = this.#items[0];
+    const first = this.#items[0];
+    if (!first?.run) return;
+    const { run } = first;
+    const fits = (other: Run): boolean => other.shape.key === run.shape.key && other.turnId === run.turnId;
+    let count = 1;
+    while (this.#items[count]?.run && fits(this.#items[count]?.run as Run)) count++;
     const next = this.#run;
-    if (!only?.run || this.#items.length > 1) return;
-    if (next && (next.shape.key !== only.run.shape.key || next.turnId !== only.run.turnId)) return;
-    this.#items = [];
-    this.#queued(-only.record.length);
-    const { length } = only.run;
-    only.run.reopen();
-    if (next) only.run.append(next.text);
-    this.#run = only.run;
-    const behind = only.behind.map((note) => ({ offset: length, note }));
-    const later = this.#runNotes.map(({ offset, note }) => ({ offset: length + offset, note }));
-    this.#runNotes = [...only.inside, ...behind, ...later];
+    const opens = count === this.#items.length && (next === undefined || fits(next));
+    if (!opens && count === 1) return;
+    const notes: { offset: number; note: Note }[] = [];
+    run.reopen();
+    for (const item of this.#items.splice(0, count)) {
+      this.#queued(-item.record.length);
+      const start = item === first ? 0 : run.length;
+      if (item !== first) run.append((item.run as Run).text);
+      notes.push(...item.inside.map(({ offset, note }) => ({ offset: start + offset, note })));
+      notes.push(...item.behind.map((note) => ({ offset: run.length, note })));
+    }
+    if (!opens) {
+      const record = run.seal();
+      this.#items.unshift({ record, run, inside: notes, behind: [] });
+      this.#queued(record.length);
+      return;
+    }
+    const start = run.length;
+    if (next) run.append(next.text);
+    notes.push(...this.#runNotes.map(({ offset, note }) => ({ offset: start + offset, note })));
+    this.#run = run;
+    this.#runNotes = notes;
     clearTimeout(this.#timer);
     this.#timer = setTimeout(this.#onTimer, RETRY_MS);
   }

@@ -189,7 +189,10 @@ for (const [where, makeDisk, possible] of disks) {
       if (stage.disk.program === undefined) await usedUp(stage);
       const piece = 'y'.repeat(1000);
       for (let n = 0; n < 200; n++) life.say(AGENT_SESSION, piece);
-      await waitFor('200 KB of text', () => client.agentText(sessionId).length >= 200_000);
+      await waitFor(
+        () => `200 KB of text; the sidecar said:\n${stage.sidecar.stderr.slice(-3000)}`,
+        () => client.agentText(sessionId).length >= 200_000,
+      );
       stage.disk.empty();
       life.reply(turn.request.message, { stopReason: 'end_turn' });
       expect(at((await turn.answer).message, 'result', 'stopReason')).toBe('end_turn');
