@@ -276,7 +276,7 @@ class LmdbEventLog implements LmdbStore {
         for (const { key, value } of rows) void sessions.put(key, value);
         if (next > this.#durableNext) void meta.put(META.nextNum, json(next));
       });
-    this.#inFlight = failStop.run(write).then((outcome) => {
+    this.#inFlight = failStop.run(write, bytesOf(batch)).then((outcome) => {
       this.#inFlight = undefined;
       if (outcome.outcome !== 'committed') return outcome;
       for (const { row } of rows) {
@@ -377,4 +377,10 @@ function parseRow(dir: string, key: Buffer, value: Buffer): SessionRow {
 
 function asBuffer(bytes: Uint8Array): Buffer {
   return Buffer.from(bytes.buffer, bytes.byteOffset, bytes.byteLength);
+}
+
+function bytesOf({ appends }: CommitBatch): number {
+  let bytes = 0;
+  for (const { records } of appends) for (const record of records) bytes += record.length;
+  return bytes;
 }

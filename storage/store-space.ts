@@ -12,6 +12,9 @@ export const MIN_FREE_BYTES = 64 * 1024 * 1024;
 export const BALLAST_BYTES = 16 * 1024 * 1024;
 const CHECK_EVERY_MS = 1000;
 const FULL_BYTES = 1024 * 1024;
+/** LMDB writes pages: up to this many times the records, and the way to them in the trees. */
+const PAGES_PER_RECORD = 2.5;
+const TREE_BYTES = 256 * 1024;
 
 /** Bytes that may still be written under `dir`. */
 export function freeBytes(dir: string): number {
@@ -79,6 +82,16 @@ export class Ballast {
       return freeBytes(this.#dir) < FULL_BYTES;
     } catch {
       return false;
+    }
+  }
+
+  /** Whether a commit of records of `bytes` can be written without running out of room. */
+  hasRoomFor(bytes: number): boolean {
+    try {
+      return freeBytes(this.#dir) >= bytes * PAGES_PER_RECORD + TREE_BYTES;
+    } catch {
+      // A disk that cannot be asked is tried.
+      return true;
     }
   }
 

@@ -14,7 +14,8 @@ const ioError = () => Promise.reject(commitError(5, 'Input/output error'));
 
 function failStop(ballast = 0, timeoutMs = 30_000, full = false): FailStop {
   let left = ballast;
-  return new FailStop({ giveUp: () => left-- > 0, diskIsFull: () => full }, timeoutMs);
+  const reserve = { giveUp: () => left-- > 0, diskIsFull: () => full, hasRoomFor: () => true };
+  return new FailStop(reserve, timeoutMs);
 }
 
 describe('fail-stop', () => {
@@ -33,6 +34,27 @@ describe('fail-stop', () => {
     expect(await rules.run(noSpace)).toEqual(outcome);
     expect(rules.failed).toBeUndefined();
     expect(await rules.run(() => Promise.resolve(true))).toEqual({ outcome: 'committed' });
+  });
+
+  it('[DU6] what has no room is not even tried; the ballast makes room for it', async () => {
+    let room = 100;
+    let ballast = true;
+    const giveUp = (): boolean => {
+      if (ballast) room += 1000;
+      const had = ballast;
+      ballast = false;
+      return had;
+    };
+    const rules = new FailStop({ giveUp, diskIsFull: () => false, hasRoomFor: (bytes) => bytes <= room }, 30_000);
+    const tried: string[] = [];
+    const write = (name: string) => (): Promise<boolean> => {
+      tried.push(name);
+      return Promise.resolve(true);
+    };
+    expect(await rules.run(write('small'), 100)).toEqual({ outcome: 'committed' });
+    expect(await rules.run(write('with the ballast'), 1000)).toEqual({ outcome: 'committed' });
+    expect((await rules.run(write('too large'), 2000)).outcome).toBe('not_committed');
+    expect(tried).toEqual(['small', 'with the ballast']);
   });
 
   it('an I/O error on a full disk is a full disk: the write was cut short', async () => {
