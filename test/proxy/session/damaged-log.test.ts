@@ -48,6 +48,13 @@ describe('opening a log', () => {
     expect(folded).toMatchObject({ error: { data: { kind: 'log_damaged', seq: 2 } } });
   });
 
+  it('[EV8] a gap refuses the session, and is not skipped', async () => {
+    const log = await logWith(() => undefined);
+    log.remove(1, 2);
+    const folded = foldLog(log, sessionRow(1));
+    expect(folded).toMatchObject({ error: { code: -32603, data: { kind: 'log_damaged', seq: 2 } } });
+  });
+
   it('intact texts are no reason', async () => {
     expect(foldLog(await logWith(() => undefined), sessionRow(1))).toMatchObject({ head: 3 });
   });
