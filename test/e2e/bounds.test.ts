@@ -94,12 +94,13 @@ describe('a client', () => {
     const ask = (key: string): Promise<unknown> =>
       client.request('_sidecar/events', { sessionId, _meta: { sidecar: { requestKey: key } } });
     const before = ownMemoryMiB(sidecar);
-    for (let i = 0; i < 150; i++) await ask(`k${i}`);
+    for (let i = 0; i < 320; i++) await ask(`k${i}`);
     await met(sidecar, 'request_memory');
-    expect(ownMemoryMiB(sidecar) - before).toBeLessThan(110);
-    const newest = JSON.stringify(await ask('k149'));
+    // 320 MiB were answered; the garbage of some of them is there beside what is kept.
+    expect(ownMemoryMiB(sidecar) - before).toBeLessThan(220);
+    const newest = JSON.stringify(await ask('k319'));
     await (await stage.turn('more')).end();
-    expect(JSON.stringify(await ask('k149'))).toBe(newest);
+    expect(JSON.stringify(await ask('k319'))).toBe(newest);
     expect(JSON.stringify(await ask('k0'))).not.toBe(newest);
   });
 
