@@ -13,7 +13,7 @@ beforeAll(() => {
 afterAll(() => rmSync(dir, { recursive: true }));
 
 function load(sources: Partial<ConfigSources>, command: 'serve' | 'run' = 'serve'): Promise<Config> {
-  return loadConfig(command, { flags: {}, env: {}, cwd: '/work', ...sources });
+  return loadConfig(command, { flags: {}, env: {}, cwd: '/project', ...sources });
 }
 
 function file(content: unknown): string {
@@ -124,7 +124,7 @@ describe('errors say what was wrong, where, and what is right', () => {
 
 it('paths in the config file are relative to it, others to the working directory', async () => {
   expect((await load({ configFile: file({ store: 'log' }) })).storeDir).toBe(join(dir, 'log'));
-  expect((await load({ flags: { store: ['log'] } })).storeDir).toBe('/work/log');
+  expect((await load({ flags: { store: ['log'] } })).storeDir).toBe('/project/log');
 });
 
 it('a wrong option of another command is none of our business', async () => {
