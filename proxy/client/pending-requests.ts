@@ -21,6 +21,8 @@ export interface PendingRequest {
   replayBegan: boolean;
   /** The local side cancelled it; the cancel may have been lost. */
   cancelled: boolean;
+  /** Of a prompt: the log that took the place of the session's own has it. */
+  recorded: boolean;
 }
 
 /** Attaching is done again on each connection, so it must not be answered from memory. */
@@ -66,6 +68,7 @@ export class PendingRequests {
       again: false,
       replayBegan: false,
       cancelled: false,
+      recorded: false,
     };
     this.#drop(id);
     this.#byId.set(id, request);
@@ -103,10 +106,20 @@ export class PendingRequests {
     return undefined;
   }
 
-  hasPrompt(promptId: unknown): boolean {
-    if (typeof promptId !== 'string') return false;
-    for (const request of this.#byId.values()) if (request.promptId === promptId) return true;
-    return false;
+  prompt(promptId: unknown): PendingRequest | undefined {
+    if (typeof promptId !== 'string') return undefined;
+    for (const request of this.#byId.values()) if (request.promptId === promptId) return request;
+    return undefined;
+  }
+
+  /** Takes the prompts of a session that have gone out on a connection that is lost, and that its log does not have. */
+  takeUnrecorded(sessionId: string): PendingRequest[] {
+    const found = [...this.#byId.values()].filter(
+      (request) =>
+        request.sessionId === sessionId && request.promptId !== undefined && request.again && !request.recorded,
+    );
+    for (const { id } of found) this.#drop(id);
+    return found;
   }
 
   /** Marks what a cancel covers, to be cancelled again with it. False when it covers nothing here. */

@@ -109,6 +109,7 @@ export class ResumableLink {
         this.#sessions.close(sessionId);
         this.#agentRequests.withdrawSession(sessionId);
       },
+      replaced: (sessionId) => this.#follower.replaced(sessionId),
       newId: options.newId,
     });
     this.#follower = new SessionFollower({

@@ -19,7 +19,7 @@ export interface TrackedSession {
   /** A replay that the local side asked for is on its way. */
   replaying: boolean;
   /** Its turn to be resumed is not over. */
-  resuming: 'no' | 'cursor' | 'settled' | 'full';
+  resuming: 'no' | 'cursor' | 'settled' | 'full' | 'replaced';
 }
 
 export class SessionBook {

@@ -2,7 +2,14 @@
  * What the sidecar says about sessions, on its way to the local side: the cursor of each moves with it, and what only
  * clients are told that opted in, or what the local side has on its screen already, is kept back.
  */
-import { type NotificationMessage, type ResponseMessage, isObject, paramsOf } from '../../protocol/json-rpc.ts';
+import { rpcError } from '../../protocol/error.ts';
+import {
+  type NotificationMessage,
+  type ResponseMessage,
+  errorText,
+  isObject,
+  paramsOf,
+} from '../../protocol/json-rpc.ts';
 import { stringifyWire, valueAt } from '../../protocol/wire-text.ts';
 import type { AgentRequests } from './agent-requests.ts';
 import { type PendingRequest, type PendingRequests, isAttach } from './pending-requests.ts';
@@ -53,6 +60,15 @@ export class SessionFollower {
     }
   }
 
+  /** A session has another log than before: nobody can say what became of the prompts that this one does not have. */
+  replaced(sessionId: string): void {
+    for (const { id } of this.#deps.pending.takeUnrecorded(sessionId)) {
+      const detail = 'it is not in the log that the session has now; it may have run';
+      const error = rpcError('interrupted', detail, { code: 'PROMPT_OUTCOME_UNKNOWN' });
+      this.#deps.local(errorText(id, stringifyWire(error)));
+    }
+  }
+
   /** A `session/update`: moves the cursor, and is handed on unless the local side has it already. */
   update(message: NotificationMessage): void {
     const params = paramsOf(message);
@@ -62,8 +78,9 @@ export class SessionFollower {
     if (session && eventId !== undefined) advance(session, eventId, params['update']);
     const meta = params['_meta'];
     const isReplay = isObject(meta) && meta['isReplay'] === true;
-    const mine =
-      !isReplay && session?.replaying !== true && this.#deps.pending.hasPrompt(sidecarOf(params)['promptId']);
+    const prompt = this.#deps.pending.prompt(sidecarOf(params)['promptId']);
+    if (prompt && session?.resuming === 'replaced') prompt.recorded = true;
+    const mine = !isReplay && session?.replaying !== true && prompt !== undefined;
     // Our own prompt after a cut: it is on the screen of the local side already.
     if (mine) return;
     this.#deps.local(this.aware ? message.wire : withoutSidecar(message.wire));
@@ -88,6 +105,8 @@ export class SessionFollower {
     else {
       const { eventId, state } = params;
       if (session && typeof eventId === 'string') advance(session, eventId);
+      const prompt = this.#deps.pending.prompt(params['promptId']);
+      if (prompt && session?.resuming === 'replaced') prompt.recorded = true;
       const closed = state === 'resolved' || state === 'cancelled' || state === 'interrupted';
       if (message.method === '_sidecar/approval' && closed)
         this.#deps.agentRequests.approvalClosed(params['approvalId']);

@@ -6,6 +6,7 @@
  *     |    -> one visible line, then from the last settled position --tail--> done
  *     | any other reason (foreign, ahead, expired)
  *     |    -> one visible line, then `session/load` of everything --full--> done
+ *     |       (foreign, ahead: a prompt that had gone out and is not in this log is over, for it may have run)
  *     | error: the session is gone -> one visible line
  */
 import { type ResponseMessage, isObject } from '../../protocol/json-rpc.ts';
@@ -19,6 +20,8 @@ export interface ResumerSink {
   show(wire: string): void;
   /** The session cannot be continued. */
   gone(sessionId: string): void;
+  /** All that its log has was handed on, and it is not the log that the session had before. */
+  replaced(sessionId: string): void;
   newId(): string;
 }
 
@@ -49,6 +52,7 @@ export class SessionResumer {
       this.#elsewhere(session, typeof reason === 'string' ? reason : 'unknown');
       return;
     }
+    if (session.resuming === 'replaced') this.#sink.replaced(session.sessionId);
     session.resuming = 'no';
     session.skipping = false;
     if (typeof eventId === 'string') advanceForward(session, eventId);
@@ -65,7 +69,7 @@ export class SessionResumer {
       this.#sink.ask(session, 'session/resume', resumeParams(session, settled));
       return;
     }
-    session.resuming = 'full';
+    session.resuming = reason === 'foreign' || reason === 'ahead' ? 'replaced' : 'full';
     this.#show(session, replayText(reason));
     session.cursor = undefined;
     this.#sink.ask(session, 'session/load', resumeParams(session, undefined));

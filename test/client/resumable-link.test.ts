@@ -316,6 +316,27 @@ describe('a cursor that cannot be used', () => {
     expect(at(bench.asked('session/resume'), 'params', '_meta', 'sidecar', 'afterEventId')).toBe('new-6');
   });
 
+  it.each([
+    ['foreign', false],
+    ['ahead', true],
+    ['expired', true],
+  ])('[RC6] %s: a prompt that had gone out goes again only if the log there is has it', (reason, recorded) => {
+    bench.local(PROMPT);
+    const promptId = at(bench.asked('session/prompt'), 'params', '_meta', 'sidecar', 'promptId');
+    bench.reconnect();
+    bench.local({ ...PROMPT, id: 'later' });
+    bench.resumed({ mode: 'none', reason, eventId: 'new-6', approvals: 0 });
+    bench.remote({ method: '_sidecar/replay', params: { sessionId: 's1', phase: 'begin', mode: 'full' } });
+    if (recorded) bench.update('s1', 'new-1', 'go', { isReplay: true, sidecar: { promptId } });
+    bench.answer('session/load', { _meta: { sidecar: { mode: 'full', eventId: 'new-6' } } });
+    const sent = bench.toRemote.filter(({ method }) => method === 'session/prompt').map(({ id }) => id);
+    expect(sent).toEqual(recorded ? [5, 'later'] : ['later']);
+    const failed = bench.toLocal.filter(({ error }) => error !== undefined);
+    expect(failed.map(({ id, error }) => [id, at(error, 'data', 'code')])).toEqual(
+      recorded ? [] : [[5, 'PROMPT_OUTCOME_UNKNOWN']],
+    );
+  });
+
   it('[RC8] an unknown session: one line, and its requests get the error', () => {
     bench.local(PROMPT);
     bench.reconnect();
