@@ -4,7 +4,7 @@
  */
 import { type JsonObject, isObject } from '../json-rpc.ts';
 import { fingerprintOf } from '../approval-answer.ts';
-import { parseWire, valueAt } from '../wire-text.ts';
+import { ownText, parseWire, valueAt } from '../wire-text.ts';
 import { applyPruned } from './pruned-state.ts';
 import { UPDATE_KINDS } from './update-kinds.ts';
 
@@ -143,7 +143,7 @@ export function applyEvent(state: SessionState, event: FoldedEvent): void {
       ) {
         state.bound.proven = true;
       }
-      for (const prompt of state.prompts.values()) if (prompt.turnId === event.turnId) prompt.ended = event.seq;
+      endPrompt(state, event);
       return;
     case 'session_bound': {
       const payload = event.payload();
@@ -244,6 +244,15 @@ function applyTurn(state: SessionState, event: FoldedEvent): void {
   }
 }
 
+/** A prompt that never reached the agent is as if it had not come: under the same promptId it runs. */
+function endPrompt({ prompts }: SessionState, { turnId, seq, synthetic, payload }: FoldedEvent): void {
+  for (const [promptId, prompt] of prompts) {
+    if (prompt.turnId !== turnId) continue;
+    if (synthetic && valueAt(payload(), ['code']) === '"PROMPT_NOT_SENT"') prompts.delete(promptId);
+    else prompt.ended = seq;
+  }
+}
+
 function applyUpdate(state: SessionState, event: FoldedEvent): void {
   if (event.kind === UPDATE_KINDS.tool_call || event.kind === UPDATE_KINDS.tool_call_update) {
     if (event.toolCallId === undefined) return;
@@ -256,7 +265,7 @@ function applyUpdate(state: SessionState, event: FoldedEvent): void {
     if (status === 'in_progress') tool.started = true;
     if (turnId !== undefined) tool.turnId = turnId;
     if (!isOpenTool(tool)) tool.content = undefined;
-    else if (Array.isArray(update['content'])) tool.content = valueAt(event.payload(), ['content']);
+    else if (Array.isArray(update['content'])) tool.content = ownText(valueAt(event.payload(), ['content']) ?? '[]');
     if (!known) state.tools.set(event.toolCallId, tool);
     if (!event.synthetic) useAnswers(state, ({ toolCallId }) => toolCallId === event.toolCallId);
     return;
@@ -271,7 +280,7 @@ function applyUpdate(state: SessionState, event: FoldedEvent): void {
   }
   if (event.childSessionId !== undefined || !SNAPSHOTS.has(event.kind)) return;
   const payload = event.payload();
-  state.snapshots.set(event.kind, payload);
+  state.snapshots.set(event.kind, ownText(payload));
   if (event.kind === UPDATE_KINDS.session_info_update) {
     const update: unknown = parseWire(payload);
     if (isObject(update) && (typeof update['title'] === 'string' || update['title'] === null)) {

@@ -147,11 +147,11 @@ export function isAttach(method: string): boolean {
   return method === 'session/load' || method === 'session/resume' || method === 'session/attach';
 }
 
-/** A prompt that came while the sidecar was leaving: it was not stored, and the connection ends soon. */
+/** A prompt that the sidecar, which is leaving, does not send to the agent: the connection ends soon. */
 export function isStopping(message: ResponseMessage): boolean {
   const error = message.value['error'];
   const data = isObject(error) ? error['data'] : undefined;
-  return isObject(data) && data['kind'] === 'not_persisted' && data['reason'] === 'stopping';
+  return isObject(data) && data['reason'] === 'stopping';
 }
 
 /** The params as they go out, wire text. */

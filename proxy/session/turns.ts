@@ -177,7 +177,7 @@ export class Turns {
 
   /** The sidecar is stopping: what only waits is told that it was not sent. */
   stopQueued(message: string): void {
-    for (const turn of this.#queue.splice(0)) this.#interrupt(turn, 'PROMPT_NOT_SENT', message);
+    for (const turn of this.#queue.splice(0)) this.#interrupt(turn, 'PROMPT_NOT_SENT', message, 'stopping');
   }
 
   close(): void {
@@ -280,12 +280,12 @@ export class Turns {
     );
   }
 
-  #interrupt(turn: Turn, code: InterruptedCode, message: string): void {
+  #interrupt(turn: Turn, code: InterruptedCode, message: string, reason?: 'stopping'): void {
     if (code === 'PROMPT_OUTCOME_UNKNOWN') {
       if (turn === this.#current) this.#session.closeRunning(message);
       if (this.#session.order.stalled) this.#notRecorded(turn);
     }
-    const error = rpcError('interrupted', message, { code, turnId: turn.turnId });
+    const error = rpcError('interrupted', message, { code, turnId: turn.turnId, reason });
     const payload = stringifyWire({ outcome: 'interrupted', code, message });
     this.#end(turn, payload, (id) => errorText(id, stringifyWire(error)), true);
   }
@@ -317,7 +317,7 @@ export class Turns {
   #settle(turn: Turn, seq: number, answer: (id: string, seq: number) => string): void {
     if (turn.promptId !== undefined) {
       const known = this.#session.state.prompts.get(turn.promptId);
-      if (known) known.ended = seq;
+      if (known?.turnId === turn.turnId) known.ended = seq;
     }
     for (const { client, requestId } of turn.requesters.splice(0)) this.#owe(client, seq, answer(requestId, seq));
   }
@@ -350,6 +350,8 @@ export class Turns {
   #refused(turn: Turn): void {
     if (turn.phase === 'ending') return;
     for (const requester of turn.requesters.splice(0)) this.#fail(requester, rpcError('not_persisted'));
+    // Its turn_started goes as well.
+    if (turn.phase === 'starting') this.#session.state.userMessages--;
     if (turn.queuedSeq !== undefined) {
       // Its turn_queued is in the log: the end is written when there is room again.
       this.#interrupt(turn, 'PROMPT_NOT_SENT', 'it could not be stored');
@@ -386,10 +388,13 @@ export class Turns {
       return true;
     }
     if (known.ended === undefined) return false;
-    const ended = known.ended;
-    const wire = (): string => recordedEnd(this.#session, requestId, known.turnId, ended);
-    if (ended <= this.#session.order.head) this.#owe(client, ended, wire());
-    else this.#session.order.note(() => this.#owe(client, ended, wire()));
+    // Asked for when it is durable: until then its seq may change.
+    const tell = (): void => {
+      const { ended = 0, turnId } = known;
+      this.#owe(client, ended, recordedEnd(this.#session, requestId, turnId, ended));
+    };
+    if (known.ended <= this.#session.order.head) tell();
+    else this.#session.order.note(tell);
     return true;
   }
 }

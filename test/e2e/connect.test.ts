@@ -5,7 +5,7 @@ import { join } from 'node:path';
 import { Readable, Writable } from 'node:stream';
 import { client, ndJsonStream } from '@agentclientprotocol/sdk';
 import { describe, expect, it } from 'vitest';
-import { at } from '../support/json.ts';
+import { at, type Message } from '../support/json.ts';
 import { NetworkProxy } from '../support/network-proxy.ts';
 import { RawClient } from '../support/raw-client.ts';
 import { type Scope, testScope } from '../support/scope.ts';
@@ -225,6 +225,54 @@ describe('a sidecar that leaves', () => {
     const prompt = await next.saw('session/prompt');
     next.reply(prompt.message, { stopReason: 'end_turn' });
     expect(at((await answer).message.result, 'stopReason')).toBe('end_turn');
+  });
+});
+
+describe('a prompt that waits when the sidecar ends', () => {
+  it.each([
+    ['in good order', (sidecar: Sidecar) => sidecar.stop(), 'cancelled'],
+    ['by kill -9', (sidecar: Sidecar) => sidecar.kill(), 'PROMPT_OUTCOME_UNKNOWN'],
+  ])('[RC2] [TU7] %s: it runs in the next one, once and in its place', async (_how, end, outcome) => {
+    const scope = testScope();
+    const agent = await ScriptedAgent.listen(scope);
+    const sidecar = await Sidecar.start(scope, { agent: agent.command, args: ['--drain', '100ms'] });
+    // The earlier conversation may stand before the prompt's own text.
+    const textOf = (message: Message): unknown => (at(message, 'params', 'prompt') as { text: string }[]).at(-1)?.text;
+    agent.handlers.set('session/prompt', (message) =>
+      textOf(message) === 'first' ? undefined : { stopReason: 'end_turn' },
+    );
+    agent.handlers.set('session/cancel', (_request, life) => {
+      const running = life.received.find(({ message }) => message.method === 'session/prompt');
+      if (running) life.reply(running.message, { stopReason: 'cancelled' });
+    });
+    const editor = connectTo(scope, `unix:${sidecar.socketPath}`, '--give-up', '1s');
+    await editor.initialize();
+    const sessionId = await editor.newSession();
+    const prompt = (text: string): Promise<unknown> =>
+      editor
+        .ask('session/prompt', { sessionId, prompt: [{ type: 'text', text }] })
+        .then(({ message }) => at(message.result, 'stopReason') ?? at(message.error, 'data', 'code'));
+    const watcher = await sidecar.unix();
+    await watcher.initialize({ sidecar: true });
+    await watcher.load(sessionId);
+    const answers = [prompt('first')];
+    await (await agent.life()).saw('session/prompt');
+    answers.push(prompt('second'));
+    await watcher.until(
+      'it to wait',
+      ({ message }) =>
+        message.method === '_sidecar/turn' &&
+        at(message, 'params', 'state') === 'queued' &&
+        watcher.received.filter((entry) => at(entry.message, 'params', 'state') === 'queued').length === 2,
+    );
+    await end(sidecar);
+    answers.push(prompt('third'));
+    await sidecar.start();
+    expect(await Promise.all(answers)).toEqual([outcome, 'end_turn', 'end_turn']);
+    const ran = agent.lives.flatMap(({ received }) =>
+      received.flatMap(({ message }) => (message.method === 'session/prompt' ? textOf(message) : [])),
+    );
+    expect(ran).toEqual(['first', 'second', 'third']);
   });
 });
 
