@@ -172,6 +172,14 @@ export function valueAt(text: string, path: readonly string[], at = 0): string |
   return found && text.slice(found.valueStart, found.valueEnd);
 }
 
+/**
+ * The same text on its own, for what is kept. A part of a larger text keeps all of that in memory: of the 64 KiB that a
+ * line was read with, say.
+ */
+export function ownText(text: string): string {
+  return ` ${text}`.slice(1);
+}
+
 /** One replacement: the characters from `start` to `end` (exclusive) become `text`. */
 export interface Edit {
   readonly start: number;

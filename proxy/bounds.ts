@@ -61,6 +61,11 @@ export const BOUNDS = {
     limit: '16 MiB of updates that come before the response that names their session',
     policy: 'further ones are dropped and counted',
   },
+  kept_servers: {
+    limit:
+      '16 MiB of `mcpServers` that are kept for the next time that their sessions are bound, and the newest of any size',
+    policy: 'the oldest are forgotten: `notApplied` says so until a client names them again',
+  },
   attachments: {
     limit: '1024 sessions attached by one connection',
     policy: 'further ones are refused',
@@ -107,6 +112,7 @@ export const MAX_PENDING_APPROVALS = 256;
 export const MAX_AGENT_REQUESTS = 256;
 export const MAX_QUEUED_PROMPTS = 64;
 export const MAX_EARLY_BYTES = 16 * 1024 * 1024;
+export const KEPT_SERVERS_BYTES = 16 * 1024 * 1024;
 export const MAX_ATTACHMENTS = 1024;
 export const MAX_HANDSHAKES = 256;
 export const HANDSHAKE_MS = 10_000;

@@ -6,6 +6,7 @@ import type { AgentHost } from './agent/agent-host.ts';
 import type { Config } from './config.ts';
 import type { Connection } from './connection.ts';
 import type { Logger } from './log.ts';
+import type { KeptServers } from './kept-servers.ts';
 import type { Metrics } from './metrics.ts';
 import type { RequestMemory } from './client-methods/request-memory.ts';
 import type { Registry } from './registry.ts';
@@ -38,8 +39,7 @@ export interface House {
   readonly now: () => number;
   /** Whether the store takes what is written to it. */
   readonly store: { state: StoreState };
-  /** `mcpServers` of the newest new, load or resume, wire text by session id; memory only, it may hold secrets. */
-  readonly mcpServers: Map<string, string>;
+  readonly mcpServers: KeptServers;
   /** True once the sidecar has been told to stop: no new prompts. */
   draining: boolean;
 }

@@ -27,6 +27,7 @@ import { RequestMemory } from './client-methods/request-memory.ts';
 import { serveControlSocket } from './control/server-part.ts';
 import { FullDisk, tellLogState } from './full-disk.ts';
 import type { House } from './house.ts';
+import { KeptServers } from './kept-servers.ts';
 import { type Logger, createLogger } from './log.ts';
 import { Metrics } from './metrics.ts';
 import { Registry } from './registry.ts';
@@ -209,7 +210,7 @@ class Server {
       store,
       newId: randomUUID,
       now,
-      mcpServers: new Map(),
+      mcpServers: new KeptServers(),
       draining: false,
     };
   }

@@ -8,6 +8,7 @@ import { isObject, type JsonObject, type ResponseMessage } from '../../protocol/
 import { stringifyWire } from '../../protocol/wire-text.ts';
 import { isSessionId } from '../../storage/log-keys.ts';
 import type { RestoreWay } from '../config.ts';
+import { serversDigest } from '../kept-servers.ts';
 import type { AgentAnswer, AgentPort, BoundOutcome } from '../session/agent-port.ts';
 import type { Session } from '../session/session.ts';
 import type { AgentHost, Ready } from './agent-host.ts';
@@ -120,7 +121,7 @@ async function restore(
     return { tried: 'failed', message: gone ? 'the agent is gone' : 'it replayed nothing of the conversation' };
   }
   session.agentSessionId = agentSessionId;
-  session.boundServers = host.mcpServers(session);
+  session.boundServers = serversDigest(host.mcpServers(session));
   const response = resultOf(answer);
   recordBound(session, agentSessionId, way === 'resume' ? 'resumed' : 'loaded', response);
   swallow.watch();
@@ -143,7 +144,7 @@ async function prime(host: BindingHost, session: Session, link: AgentLink): Prom
     if (host.agentHost.link !== link) return { tried: 'failed', message: 'the agent is gone' };
     host.route(agentSessionId, session);
     session.agentSessionId = agentSessionId;
-    session.boundServers = host.mcpServers(session);
+    session.boundServers = serversDigest(host.mcpServers(session));
     session.primer = primer;
     const { bound } = session.row;
     if (!bound.includes(agentSessionId)) session.setRow({ bound: [...bound, agentSessionId] });

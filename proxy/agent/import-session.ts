@@ -12,6 +12,7 @@ import { UPDATE_KINDS, updateKindCode } from '../../protocol/v1/update-kinds.ts'
 import { isSessionId } from '../../storage/log-keys.ts';
 import { hiddenAgentSessions } from '../../storage/session-index.ts';
 import type { House } from '../house.ts';
+import { serversDigest } from '../kept-servers.ts';
 import type { IncomingUpdate } from '../session/intake.ts';
 import type { Session } from '../session/session.ts';
 import { capabilitiesOf } from './agent-host.ts';
@@ -116,7 +117,7 @@ function store(
         const swallow = new Swallow(session);
         session.replay = swallow;
         swallow.watch();
-        session.boundServers = facts.mcpServers;
+        session.boundServers = serversDigest(facts.mcpServers);
         resolve({ outcome: 'imported', session });
       },
       () => resolve({ outcome: 'failed', error: stringifyWire(rpcError('not_persisted')) }),

@@ -19,6 +19,7 @@ import { resultFor } from '../session/client-view.ts';
 import type { Session } from '../session/session.ts';
 import { withSidecarMeta } from '../session/sidecar-meta.ts';
 import { importSession, mayImport } from '../agent/import-session.ts';
+import { serversDigest } from '../kept-servers.ts';
 import { factsOf, rememberServers } from './new-session.ts';
 import { attachAt, sessionOf } from './session-of.ts';
 
@@ -108,7 +109,8 @@ function notApplied(connection: Connection, message: RequestMessage, session: Se
   if (typeof cwd === 'string' && cwd !== session.row.cwd) names.push('cwd');
   const used = session.boundServers;
   if (session.agentSessionId !== undefined && Array.isArray(mcpServers) && used !== undefined) {
-    if (connection.house.mcpServers.get(session.sessionId) !== used) names.push('mcpServers');
+    const kept = connection.house.mcpServers.get(session.sessionId);
+    if (kept === undefined || serversDigest(kept) !== used) names.push('mcpServers');
   }
   return names.length > 0 ? names : undefined;
 }

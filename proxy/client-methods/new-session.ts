@@ -12,6 +12,7 @@ import { rpcError } from '../../protocol/error.ts';
 import { memberAt, setValue, splice, stringifyWire, valueAt } from '../../protocol/wire-text.ts';
 import { isSessionId } from '../../storage/log-keys.ts';
 import type { Connection } from '../connection.ts';
+import { serversDigest } from '../kept-servers.ts';
 import type { Session } from '../session/session.ts';
 import { resultFor } from '../session/client-view.ts';
 import { withSidecarMeta } from '../session/sidecar-meta.ts';
@@ -97,7 +98,8 @@ export function introduce(
   seq = 1,
 ): void {
   rememberServers(connection, message, session);
-  session.boundServers = connection.house.mcpServers.get(session.sessionId);
+  const servers = connection.house.mcpServers.get(session.sessionId);
+  session.boundServers = servers === undefined ? undefined : serversDigest(servers);
   const at = { seq, offset: 0 };
   const found = memberAt(response, ['sessionId']);
   const named = found ? splice(response, [setValue(found, stringifyWire(session.sessionId))]) : response;

@@ -190,6 +190,26 @@ describe('a client', () => {
     await client.request('session/close', { sessionId: ids[1] });
     await client.load(more);
   });
+
+  it('kept_servers: of the servers that sessions were made with, the newest 16 MiB are kept for the next agent', async () => {
+    const stage = await setStage(testScope());
+    const { client, sidecar, agent } = stage;
+    const mcpServers = [{ name: 's', command: '/s', args: ['a'.repeat(9 * 1024 * KIB)], env: [] }];
+    const made = async () => String(at(await client.request('session/new', { cwd: '/tmp', mcpServers }), 'sessionId'));
+    const first = await made();
+    const last = await made();
+    await met(sidecar, 'kept_servers');
+    const turn = await stage.turn();
+    process.kill(stage.life.pid, 'SIGKILL');
+    await turn.answer;
+    for (const [n, sessionId] of [last, first].entries()) {
+      void client
+        .ask('session/prompt', { sessionId, prompt: [{ type: 'text', text: 'again' }] })
+        .catch(() => undefined);
+      const { message } = await (await agent.life(1)).saw('session/new', n);
+      expect(at(message, 'params', 'mcpServers')).toEqual(sessionId === last ? mcpServers : []);
+    }
+  });
 });
 
 describe('the agent', () => {
