@@ -12,6 +12,7 @@ import '../../storage/latin1.ts';
 import { type ChildProcessByStdio, spawn } from 'node:child_process';
 import type { Readable, Writable } from 'node:stream';
 import type { Logger } from '../log.ts';
+import { guardGroup } from './group-guard.ts';
 import { forgetAgent, recordAgent } from './leftover-agents.ts';
 import { groupGone, groupRuns, signalGroup } from './process-facts.ts';
 import { StderrTail } from './stderr-tail.ts';
@@ -79,6 +80,7 @@ export class AgentProcess {
   readonly #stdinBytes: number;
   readonly #stderr: StderrTail;
   readonly #exited: Promise<void>;
+  readonly #releaseGuard: () => void;
   #resolveExited: () => void = () => undefined;
   #waitsForDrain = false;
   #exit: AgentExit | undefined;
@@ -116,6 +118,7 @@ export class AgentProcess {
       this.#resolveExited = resolve;
     });
     groups.add(this);
+    this.#releaseGuard = guardGroup(pid, options.log);
     this.#record();
     this.#listen();
   }
@@ -260,6 +263,7 @@ export class AgentProcess {
       log.error({ agentPid: this.pid }, 'agent group does not end');
       return;
     }
+    this.#releaseGuard();
     if (recordDir !== undefined) forgetAgent(recordDir, this.pid);
     await this.#exited;
   }

@@ -9,7 +9,8 @@ import { waitFor } from '../support/wait-for.ts';
 /** The agent with a child process of its own. */
 async function withChild(stage: Stage): Promise<void> {
   stage.life.startChild();
-  await waitFor("the agent's child", () => stage.sidecar.processes().length >= 3);
+  // The sidecar, the agent and its guard are there already.
+  await waitFor("the agent's child", () => stage.sidecar.processes().length >= 4);
 }
 
 async function expectGone(stage: Stage, keep: readonly number[] = []): Promise<void> {
@@ -50,6 +51,15 @@ describe('the whole group is gone', () => {
     await withChild(stage);
     process.kill(stage.life.pid, 'SIGKILL');
     await expectGone(stage, [stage.sidecar.pid]);
+  });
+
+  it('[AG11] after kill -9 of the sidecar, without another one, also of an agent that is stubborn', async () => {
+    const stage = await setStage(testScope());
+    await withChild(stage);
+    stage.life.beStubborn();
+    await stage.turn();
+    await stage.sidecar.kill();
+    await expectGone(stage);
   });
 
   it('after kill -9 of the sidecar and the next start, what a stubborn agent left', async () => {

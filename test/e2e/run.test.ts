@@ -285,10 +285,23 @@ describe('no process is left behind', () => {
     const life = await agent.life();
     life.beStubborn();
     life.startChild();
-    await waitFor('the grandchild', () => place.processes().length >= 4);
+    await waitFor('the grandchild', () => place.processes().length >= 5);
     end(place, raw);
     await place.allGone();
     expect(place.sockets()).toEqual([]);
+  });
+
+  it('[AG11] the daemon and the bridges are killed with -9, and no other one is started', async () => {
+    const scope = testScope();
+    const agent = await ScriptedAgent.listen(scope);
+    const place = new RunPlace(scope, agent.command);
+    await editor(place);
+    const life = await agent.life();
+    life.beStubborn();
+    life.startChild();
+    await waitFor('the grandchild', () => place.processes().length >= 5);
+    for (const pid of [...place.bridges(), ...place.daemons()]) process.kill(pid, 'SIGKILL');
+    await place.allGone();
   });
 
   it('the daemon is killed with -9: the next one ends what it left', async () => {
@@ -299,7 +312,7 @@ describe('no process is left behind', () => {
     const life = await agent.life();
     life.beStubborn();
     life.startChild();
-    await waitFor('the grandchild', () => place.processes().length >= 4);
+    await waitFor('the grandchild', () => place.processes().length >= 5);
     process.kill(place.daemons()[0] ?? 0, 'SIGKILL');
     await agent.life(1);
     await waitFor('the first agent to end', () => life.closed);
