@@ -288,30 +288,39 @@ export class Registry {
 
   /**
    * Deletes a session: its row becomes a tombstone, so that the agent's copy is not imported again, and nobody is on it
-   * any more. `done` gets what went wrong, if anything.
+   * any more. `done` gets what went wrong, if anything, and the ids that the session had in the agent that runs.
    */
-  remove(session: Session, done: (problem: string | undefined) => void): void {
+  remove(session: Session, done: (problem: string | undefined, live: readonly string[]) => void): void {
     const { title } = session.row;
     session.deleting = true;
-    session.setRow({ tombstone: true, title: null });
     session.record(
       { type: 'session_closed', payload: '{"deleted":true}' },
       {
+        last: true,
         refused: (message) => {
           session.deleting = false;
-          session.setRow({ tombstone: false, title: title ?? null });
-          done(message);
+          session.setRow({ tombstone: false, title: session.state.title ?? title ?? null });
+          done(message, []);
         },
         settled: () => {
           for (const client of session.clients.keys()) client.detach(session);
+          session.approvals.abandon();
           session.close();
           this.#sessions.delete(session.sessionId);
-          const { agentSessionId } = session;
-          if (agentSessionId !== undefined) this.unroute(agentSessionId);
-          done(undefined);
+          done(undefined, this.#unrouteAll(session));
         },
       },
     );
+    session.setRow({ tombstone: true, title: null });
+  }
+
+  /** The ids under which the session lived in the agent: nothing said under them leads to it any more. */
+  #unrouteAll(session: Session): string[] {
+    const live = [...this.#byAgentId].flatMap(([id, to]) => (to === session ? [id] : []));
+    const children = [...this.#children].flatMap(([id, to]) => (to === session ? [id] : []));
+    for (const id of [...live, ...children]) this.unroute(id);
+    for (const id of children) this.#children.delete(id);
+    return live;
   }
 
   /** Finds the session of an update and hands it over. */

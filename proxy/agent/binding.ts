@@ -14,6 +14,7 @@ import type { Session } from '../session/session.ts';
 import type { AgentHost, Ready } from './agent-host.ts';
 import type { AgentLink } from './agent-link.ts';
 import { PRIMED_NOTE, PRIMER_BYTES, primerText } from './priming.ts';
+import { leaveAgent } from './leave-agent.ts';
 import { setAgain } from './set-again.ts';
 import { Swallow } from './swallow.ts';
 
@@ -21,7 +22,7 @@ import { Swallow } from './swallow.ts';
 const SILENCE_MS = 30_000;
 
 export interface BindingHost {
-  readonly agentHost: AgentHost;
+  readonly agentHost: Pick<AgentHost, 'link' | 'ready' | 'stderrTail' | 'storedAnswer'>;
   /** Where updates for an agent session id go. */
   route(agentSessionId: string, session: Session): void;
   unroute(agentSessionId: string): void;
@@ -37,6 +38,8 @@ type ReadyAgent = Extract<Ready, { outcome: 'ready' }>;
 type Tried =
   | { readonly tried: 'bound'; readonly agentSessionId: string }
   | { readonly tried: 'absent' }
+  /** The session was deleted meanwhile. */
+  | { readonly tried: 'deleted' }
   /** `error` is wire text when the agent answered with one. */
   | { readonly tried: 'failed'; readonly message: string; readonly error?: string };
 
@@ -50,10 +53,12 @@ export async function bindSession(host: BindingHost, session: Session): Promise<
     // An agent that died of one way may live with the next.
     if (ready?.outcome !== 'ready' || host.agentHost.link !== ready.link) {
       ready = await host.agentHost.ready();
+      if (session.deleting) return deleted(session);
       if (ready.outcome !== 'ready') return notBound(session, ready);
     }
     const { link } = ready;
     const tried = await tryWay(host, session, ready, way, known);
+    if (tried.tried === 'deleted' || session.deleting) return deleted(session);
     if (tried.tried === 'bound') return { outcome: 'bound', agent: link, agentSessionId: tried.agentSessionId };
     if (tried.tried === 'absent') continue;
     session.logger.warn({ way, why: tried.message.slice(0, 500) }, 'the agent did not restore the session');
@@ -114,9 +119,10 @@ async function restore(
   if (!failed) await swallow.answered(expectsReplay);
   const empty = expectsReplay && swallow.userMessages === 0;
   const gone = host.agentHost.link !== link;
-  if (failed || empty || gone) {
+  if (failed || empty || gone || session.deleting) {
     if (session.replay === swallow) session.replay = undefined;
     host.unroute(agentSessionId);
+    if (session.deleting) return { tried: 'deleted' };
     if (failed) return failed;
     return { tried: 'failed', message: gone ? 'the agent is gone' : 'it replayed nothing of the conversation' };
   }
@@ -132,6 +138,7 @@ async function restore(
 /** A new agent session behind the same public id. What it is told goes before the next prompt. */
 async function prime(host: BindingHost, session: Session, link: AgentLink): Promise<Tried> {
   const primer = await primerOf(session);
+  if (session.deleting) return { tried: 'deleted' };
   const created = host.creating();
   const answer = await requestUnlessSilent(link, 'session/new', `{${placeOf(host, session)}}`, () => 0);
   try {
@@ -142,12 +149,17 @@ async function prime(host: BindingHost, session: Session, link: AgentLink): Prom
     const agentSessionId = isObject(result) ? result['sessionId'] : undefined;
     if (!isSessionId(agentSessionId)) return { tried: 'failed', message: 'session/new gave no usable sessionId' };
     if (host.agentHost.link !== link) return { tried: 'failed', message: 'the agent is gone' };
+    const { bound } = session.row;
+    if (!bound.includes(agentSessionId)) session.setRow({ bound: [...bound, agentSessionId] });
+    if (session.deleting) {
+      host.unroute(agentSessionId);
+      leaveAgent(host.agentHost, [agentSessionId], [agentSessionId]);
+      return { tried: 'deleted' };
+    }
     host.route(agentSessionId, session);
     session.agentSessionId = agentSessionId;
     session.boundServers = serversDigest(host.mcpServers(session));
     session.primer = primer;
-    const { bound } = session.row;
-    if (!bound.includes(agentSessionId)) session.setRow({ bound: [...bound, agentSessionId] });
     // Without a conversation there is nothing that the agent lacks.
     if (primer === undefined) recordBound(session, agentSessionId, 'new', response);
     else recordBound(session, agentSessionId, 'primed', response, PRIMED_NOTE);
@@ -196,6 +208,10 @@ function placeOf(host: BindingHost, session: Session): string {
   const { cwd, additionalDirectories } = session.row;
   const extra = additionalDirectories ? `,"additionalDirectories":${stringifyWire(additionalDirectories)}` : '';
   return `"cwd":${stringifyWire(cwd)},"mcpServers":${host.mcpServers(session)}${extra}`;
+}
+
+function deleted({ sessionId }: Session): BoundOutcome {
+  return { outcome: 'unavailable', error: rpcError('unknown_session', undefined, { sessionId }) };
 }
 
 function notBound(session: Session, ready: Exclude<Ready, { outcome: 'ready' }>): BoundOutcome {

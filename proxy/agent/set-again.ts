@@ -38,6 +38,7 @@ export async function setAgain(
     if (now?.['currentValue'] === currentValue) continue;
     const params = { sessionId: agentSessionId, configId: id, value: currentValue };
     const typed = type === 'boolean' ? { ...params, type } : params;
+    if (session.deleting) return;
     if (await set(link, 'session/set_config_option', typed)) continue;
     notApplied.push(`configOptions.${String(id)}`);
     refused = true;

@@ -2,9 +2,9 @@
  * `session/close`: while others are on the session it only detaches; the last one's ends what runs, and then the agent's
  * part. The log stays, and the session can be loaded again. `session/delete` takes the log away, for everyone.
  */
-import { type RequestMessage, isObject, responseText } from '../../protocol/json-rpc.ts';
+import { type RequestMessage, responseText } from '../../protocol/json-rpc.ts';
 import { stringifyWire } from '../../protocol/wire-text.ts';
-import { capabilitiesOf } from '../agent/agent-host.ts';
+import { agentCan, leaveAgent } from '../agent/leave-agent.ts';
 import type { Connection } from '../connection.ts';
 import { sweep } from '../control/store-host.ts';
 import type { House } from '../house.ts';
@@ -43,12 +43,17 @@ export function deleteSession(connection: Connection, message: RequestMessage): 
 
 /** Ends what runs in a session and takes it away, in the agent too. `done` gets what went wrong, if anything. */
 export function deleteForEveryone(house: House, session: Session, done: (problem: string | undefined) => void): void {
+  if (session.order.stalled) {
+    // Nothing is ended for what cannot be done.
+    done('the disk of the store is full');
+    return;
+  }
   // A prompt that came now would be lost with the session, and keep it until then.
   session.deleting = true;
   session.turns.cancel();
   session.turns.whenIdle(() => {
-    deleteInAgent(house, session);
-    house.registry.remove(session, (problem) => {
+    house.registry.remove(session, (problem, live) => {
+      if (problem === undefined) leaveAgent(house.agentHost, session.row.bound, live);
       done(problem);
       if (problem === undefined) void forget(house, session);
     });
@@ -74,25 +79,11 @@ async function forget(house: House, session: Session): Promise<void> {
 function closeInAgent(house: House, session: Session): void {
   const { agentHost, registry } = house;
   const { agentSessionId } = session;
-  if (agentSessionId === undefined || !agentHost.link || !agentCan(house, 'close')) return;
+  if (agentSessionId === undefined || !agentHost.link || !agentCan(agentHost, 'close')) return;
   session.agentSessionId = undefined;
   session.replay?.end();
   session.replay = undefined;
   registry.unroute(agentSessionId);
   agentHost.link.dropTemplates();
   agentHost.link.request('session/close', stringifyWire({ sessionId: agentSessionId }), () => undefined);
-}
-
-function deleteInAgent(house: House, session: Session): void {
-  const { link } = house.agentHost;
-  if (!link || !agentCan(house, 'delete')) return;
-  for (const sessionId of session.row.bound) {
-    link.request('session/delete', stringifyWire({ sessionId }), () => undefined);
-  }
-}
-
-function agentCan(house: House, what: 'close' | 'delete'): boolean {
-  const stored = house.agentHost.storedAnswer;
-  const known = stored === undefined ? undefined : capabilitiesOf(stored)['sessionCapabilities'];
-  return isObject(known) && isObject(known[what]);
 }

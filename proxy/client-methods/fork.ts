@@ -120,6 +120,7 @@ function settleIn(child: Session, agentSessionId: string): void {
   child.binding = (async () => {
     await replay.answered(false);
     child.binding = undefined;
+    if (child.deleting) return bound;
     if (child.replay !== replay) return child.host.bind(child);
     child.agentSessionId = agentSessionId;
     replay.watch();

@@ -183,6 +183,15 @@ export class Approvals {
     }
   }
 
+  /** The session is deleted: whoever still asks is told no more than that, and nothing is recorded. */
+  abandon(): void {
+    for (const { request } of this.#open.values()) {
+      request.agent.respond(responseText(request.id, cancelledResult(request.method)));
+    }
+    this.close();
+    this.#open.clear();
+  }
+
   close(): void {
     for (const entry of this.#open.values()) clearTimeout(entry.timer);
   }

@@ -59,8 +59,8 @@ export class Intake {
 
   /** The fast path: text of a shape that `update` has accepted before. False: take the long way. */
   text(shape: TextShape, body: string): boolean {
-    const { replay, turns, order, row } = this.#session;
-    if (replay?.holds || row.tombstone) return false;
+    const { replay, turns, order } = this.#session;
+    if (replay?.holds || order.ended) return false;
     turns.updateSeen();
     order.text(shape, body, turns.current?.turnId);
     return true;
@@ -68,8 +68,7 @@ export class Intake {
 
   /** Takes an update; for a text chunk tells how the next one like it may be taken. */
   update(incoming: IncomingUpdate): AcceptedText | undefined {
-    // Nothing is written to a deleted session: its events are being taken away.
-    if (this.#session.row.tombstone) return undefined;
+    if (this.#session.order.ended) return undefined;
     this.#lastUpdateAt = this.#session.host.now();
     const { replay } = this.#session;
     if (replay && !replay.admits(incoming)) return undefined;

@@ -19,7 +19,8 @@ import { encodeRecord } from '../../storage/event-codec.ts';
 import type { CommitOutcome, SessionRow } from '../../storage/event-log.ts';
 import type { AppendSource } from '../../storage/group-commit.ts';
 import { varies } from './client-view.ts';
-import { RUN_BYTES, RUN_MS, releaseRecord, Run, type TextShape } from './run.ts';
+import { RecentRecords } from './recent-records.ts';
+import { RUN_BYTES, RUN_MS, Run, type TextShape } from './run.ts';
 
 export interface AppendOptions {
   /** Kind of update, for `update` events. */
@@ -31,6 +32,8 @@ export interface AppendOptions {
    * prompt, a new session.
    */
   readonly refused?: (message: string) => void;
+  /** The log ends here: what comes behind waits, is given up when this is durable, and goes on when it is refused. */
+  readonly last?: boolean;
 }
 
 type Note = (at: Position) => void;
@@ -43,6 +46,7 @@ interface Item {
   readonly behind: Note[];
   readonly settled?: ((seq: number) => void) | undefined;
   readonly refused?: ((message: string) => void) | undefined;
+  readonly last?: boolean | undefined;
 }
 
 export interface OrderOptions {
@@ -56,14 +60,13 @@ export interface OrderOptions {
   readonly touched: () => void;
   /** The commit of the front has failed for want of space, or works again. */
   readonly stalled: (message: string | undefined) => void;
+  /** The event that was to have this seq was given up: those behind it move up by one. */
+  readonly movedUp: (seq: number) => void;
 }
 
 /** What the open run of a session may hold while the disk is full. */
 const STALLED_RUN_BYTES = 16 * 1024 * 1024;
 const RETRY_MS = 1000;
-
-/** Committed records kept for clients at the tip. */
-const RECENT_BYTES = 128 * 1024;
 
 export class Order implements AppendSource {
   readonly num: number;
@@ -75,10 +78,12 @@ export class Order implements AppendSource {
   #row: SessionRow | undefined;
   #queuedBytes = 0;
   #runBytes = 0;
-  #recent = new Map<number, Buffer>();
-  #recentBytes = 0;
+  readonly #recent = new RecentRecords();
   #published: { item: Item; seq: number }[] = [];
   #stalled = false;
+  #ended = false;
+  /** How many items the next commit takes. */
+  #peeked = 0;
   #timer: NodeJS.Timeout | undefined;
 
   constructor(options: OrderOptions) {
@@ -99,6 +104,11 @@ export class Order implements AppendSource {
 
   get stalled(): boolean {
     return this.#stalled;
+  }
+
+  /** Its last event is durable: nothing is taken any more. */
+  get ended(): boolean {
+    return this.#ended;
   }
 
   /** The seq that the last event behind `append` gets, unless something before it is refused. */
@@ -133,18 +143,20 @@ export class Order implements AppendSource {
 
   /** Appends an event behind everything that is there; an open run is settled first. */
   append(event: EventFields, options: AppendOptions = {}): void {
+    if (this.#ended) return;
     this.closeRun();
-    const { kind = 0, settled, refused } = options;
+    const { kind = 0, settled, refused, last } = options;
     const record = encodeRecord(event, {
       boot: this.#options.boot,
       kind,
       varies: event.type === 'update' && varies(kind, event.payload),
     });
-    this.#push({ record, inside: [], behind: [], settled, refused });
+    this.#push({ record, inside: [], behind: [], settled, refused, last });
   }
 
   /** Adds text to the open run when it has this shape, else opens one. */
   text(shape: TextShape, body: string, turnId: string | undefined): void {
+    if (this.#ended) return;
     let run = this.#run;
     if (!run || (run.shape !== shape && run.shape.key !== shape.key)) {
       this.closeRun();
@@ -174,6 +186,7 @@ export class Order implements AppendSource {
 
   /** Publishes something transient at its place in the order. */
   note(note: Note): void {
+    if (this.#ended) return;
     const last = this.#items.at(-1);
     if (this.#run) {
       if (this.front === this.#run) note(this.tip);
@@ -201,16 +214,19 @@ export class Order implements AppendSource {
   peek(maxRecords: number, maxBytes: number): readonly Buffer[] {
     const records: Buffer[] = [];
     let bytes = 0;
-    for (const { record } of this.#items) {
+    for (const { record, last } of this.#items) {
       if (records.length > 0 && (records.length >= maxRecords || bytes + record.length > maxBytes)) break;
       records.push(record);
       bytes += record.length;
+      if (last) break;
     }
+    this.#peeked = records.length;
     return records;
   }
 
+  /** Of an order that ends: not before its last event, which may be refused. */
   peekRow(): SessionRow | undefined {
-    return this.#row;
+    return this.#items.findIndex(({ last }) => last) >= this.#peeked ? undefined : this.#row;
   }
 
   settled(outcome: CommitOutcome, count: number, row?: SessionRow): void {
@@ -221,13 +237,15 @@ export class Order implements AppendSource {
     }
     if (row !== undefined && this.#row === row) this.#row = undefined;
     // What has just been committed is still to be shown: it stays at hand whatever its size, until the next commit.
-    this.#forgetOld();
+    this.#recent.trim();
     for (const item of this.#items.splice(0, count)) {
       this.#head++;
       this.#queued(-item.record.length);
-      this.#remember(this.#head, item.record);
+      this.#recent.add(this.#head, item.record);
       this.#published.push({ item, seq: this.#head });
+      this.#ended ||= item.last === true;
     }
+    if (this.#ended) this.#dropAll();
     if (this.#stalled) {
       this.#stalled = false;
       this.#options.stalled(undefined);
@@ -249,16 +267,22 @@ export class Order implements AppendSource {
 
   /** Gives up everything that waits: the session was never made. */
   discard(): void {
+    this.#dropAll();
+    this.#row = undefined;
+  }
+
+  #dropAll(): void {
     this.close();
     this.#items = [];
     this.#run = undefined;
+    this.#runNotes = [];
     this.#queuedRun(0);
-    this.#row = undefined;
     this.#queued(-this.#queuedBytes);
   }
 
   close(): void {
     clearTimeout(this.#timer);
+    this.#recent.close();
     this.#timer = undefined;
   }
 
@@ -286,12 +310,25 @@ export class Order implements AppendSource {
   }
 
   #refuse(message: string): void {
-    const refused = this.#items.filter((item) => item.refused);
-    this.#items = this.#items.filter((item) => !item.refused);
-    for (const item of refused) {
+    const given: { item: Item; seq: number }[] = [];
+    const kept: Item[] = [];
+    const notes: Note[] = [];
+    for (const [index, item] of this.#items.entries()) {
+      if (!item.refused) {
+        kept.push(item);
+        continue;
+      }
+      given.push({ item, seq: this.#head + 1 + index });
+      // What stood behind it keeps its place.
+      (kept.at(-1)?.behind ?? notes).push(...item.behind);
+    }
+    this.#items = kept;
+    for (const { seq } of given.toReversed()) this.#options.movedUp(seq);
+    for (const { item } of given) {
       this.#queued(-item.record.length);
       item.refused?.(message);
     }
+    for (const note of notes) note({ seq: this.#head, offset: 0 });
     this.#reopen();
     if (!this.#stalled) {
       this.#stalled = true;
@@ -340,26 +377,7 @@ export class Order implements AppendSource {
 
   /** Events up to `seq` have been pruned: what is left of them is in the log. */
   pruned(seq: number): void {
-    for (const [known, record] of this.#recent) {
-      if (known > seq) break;
-      this.#recent.delete(known);
-      releaseRecord(record);
-      this.#recentBytes -= record.length;
-    }
-  }
-
-  #remember(seq: number, record: Buffer): void {
-    this.#recent.set(seq, record);
-    this.#recentBytes += record.length;
-  }
-
-  #forgetOld(): void {
-    for (const [oldest, record] of this.#recent) {
-      if (this.#recentBytes <= RECENT_BYTES) break;
-      this.#recent.delete(oldest);
-      releaseRecord(record);
-      this.#recentBytes -= record.length;
-    }
+    this.#recent.dropTo(seq);
   }
 
   /** Everything was given up and nothing is left to find out with: the next one may try. */

@@ -124,6 +124,7 @@ export class Session implements PumpSource {
         if (message !== undefined) this.approvals.stalled();
         this.#repaired();
       },
+      movedUp: (seq) => this.#movedUp(seq),
     });
     this.intake = new Intake(this);
     this.turns = new Turns(this);
@@ -172,6 +173,8 @@ export class Session implements PumpSource {
 
   /** Appends an event and folds it into the state. Ids are ordinary strings, the rest is wire text. */
   record(event: Omit<EventFields, 'time'>, options: AppendOptions = {}, value?: JsonObject): void {
+    // Nothing is written to a deleted session: its events are being taken away.
+    if (this.order.ended) return;
     const { kind = 0 } = options;
     const { type, turnId, toolCallId, childSessionId, payload, synthetic } = event;
     this.order.append(
@@ -311,6 +314,14 @@ export class Session implements PumpSource {
   tellAgentState(state: 'starting' | 'exited' | 'failed', facts: Readonly<Record<string, unknown>> = {}): void {
     const params = stringifyWire({ sessionId: this.sessionId, state, ...facts });
     this.notifyClients(notificationText('_sidecar/agent', params), true);
+  }
+
+  /** An event that was given up on a full disk: what has been folded behind it is one seq lower. */
+  #movedUp(seq: number): void {
+    for (const prompt of this.state.prompts.values()) {
+      if (prompt.ended !== undefined && prompt.ended > seq) prompt.ended--;
+    }
+    for (const attachment of this.clients.values()) if (attachment.asksFrom > seq) attachment.asksFrom--;
   }
 
   /** A cold session: what the end of its log asks for is appended, once. */

@@ -17,6 +17,7 @@ import type { Client } from './client.ts';
 import { type PromptInput, primedParams, promptText, turnFacts } from './prompt-input.ts';
 import { promptResponse, recordedEnd } from './recorded-end.ts';
 import { agentParams } from './public-params.ts';
+import { QuietWait } from './quiet-wait.ts';
 import type { Session } from './session.ts';
 
 interface Requester {
@@ -39,8 +40,6 @@ interface Turn extends PromptInput {
   echo: string;
 }
 
-/** A queued prompt waits for this long without an update after the stop reason before it. */
-const QUIET_MS = 50;
 /** An agent that does not answer a cancelled prompt is restarted. */
 const CANCEL_MS = 60_000;
 
@@ -49,11 +48,13 @@ export class Turns {
   #current: Turn | undefined;
   readonly #queue: Turn[] = [];
   #idle: (() => void)[] = [];
-  #quietTimer: NodeJS.Timeout | undefined;
+  /** A queued prompt waits for the end of what the agent says after the stop reason before it. */
+  readonly #quiet: QuietWait;
   #cancelTimer: NodeJS.Timeout | undefined;
 
   constructor(session: Session) {
     this.#session = session;
+    this.#quiet = new QuietWait(session.host.now);
   }
 
   /** The turn that is with the agent or about to be. */
@@ -181,7 +182,7 @@ export class Turns {
   }
 
   close(): void {
-    clearTimeout(this.#quietTimer);
+    this.#quiet.end();
     clearTimeout(this.#cancelTimer);
   }
 
@@ -331,19 +332,17 @@ export class Turns {
 
   #next(): void {
     if (!this.busy) for (const run of this.#idle.splice(0)) run();
-    if (this.#queue.length === 0 || this.#quietTimer) return;
-    const quiet = (): void => {
-      this.#quietTimer = undefined;
+    if (this.#queue.length === 0 || this.#quiet.waiting) return;
+    this.#quiet.begin(() => {
       if (this.#current) return;
       const turn = this.#queue.shift();
       if (turn) this.#begin(turn);
-    };
-    this.#quietTimer = setTimeout(quiet, QUIET_MS);
+    });
   }
 
   /** Late updates put the next prompt off. */
   updateSeen(): void {
-    this.#quietTimer?.refresh();
+    this.#quiet.heard();
   }
 
   /** The disk is full and the agent has not seen the prompt: it is given up, safely. */

@@ -10,7 +10,7 @@ const notYetTested: readonly string[] = [
   ...'DU3 DU4 DU5 DU8 DU10'.split(' '),
   ...'CU3 CU4 CU5 CU6 CU7 CU8 CU9 CU10'.split(' '),
   ...'RP2 RP3 RP5 RP6 RP7 RP8 RP9 RP10 RP11 RP12'.split(' '),
-  ...'TU2 TU9 TU10 TU11'.split(' '),
+  ...'TU2 TU9 TU10'.split(' '),
   ...'RQ1 RQ3'.split(' '),
   ...'ID4 ID5'.split(' '),
   ...'LN4 LN5'.split(' '),

@@ -71,6 +71,7 @@ describe('pumping a log', () => {
       backlog: { bytes: 0 },
       touched: () => undefined,
       stalled: () => undefined,
+      movedUp: () => undefined,
     });
     onTestFinished(() => order.close());
     const told: number[] = [];

@@ -1,6 +1,7 @@
 /** Sessions of the real registry whose commits are made by hand. */
 import { expect, it } from 'vitest';
 import { AgentLink } from '../../../proxy/agent/agent-link.ts';
+import { recordBound } from '../../../proxy/agent/binding.ts';
 import type { Config } from '../../../proxy/config.ts';
 import { silentLogger } from '../../../proxy/log.ts';
 import { Metrics } from '../../../proxy/metrics.ts';
@@ -12,6 +13,7 @@ import { HistoryCache } from '../../../storage/history-cache.ts';
 import { MemoryEventLog } from '../../../storage/memory-event-log.ts';
 import { testScope } from '../../support/scope.ts';
 import { tempDir } from '../../support/temp-dir.ts';
+import { waitFor } from '../../support/wait-for.ts';
 
 const FULL = { outcome: 'not_committed', cause: 'no_space', message: 'No space left on device' } as const;
 
@@ -19,10 +21,13 @@ interface House {
   readonly registry: Registry;
   readonly link: AgentLink;
   readonly session: Session;
+  /** What the agent was sent. */
+  readonly toAgent: readonly string[];
 }
 
 function openHouse(): House {
-  const log = new MemoryEventLog();
+  // Its commits end at once.
+  const log = new MemoryEventLog({ later: (task) => task() });
   let ids = 0;
   const host: SessionHost = {
     log,
@@ -41,8 +46,9 @@ function openHouse(): House {
     asleep: () => undefined,
   };
   const registry = new Registry(host, 100);
+  const toAgent: string[] = [];
   const link: AgentLink = new AgentLink({
-    write: () => true,
+    write: (text) => toAgent.push(text) > 0,
     handler: {
       update: (id, update) => registry.update(id, update),
       request: () => undefined,
@@ -62,11 +68,15 @@ function openHouse(): House {
   registry.create({ agentSessionId: 'a', cwd: '/', mcpServerNames: [], response: '{}' }, (it) => (made = it), refused);
   for (const session of registry.open()) commit(session);
   if (!made) throw new Error('it was not made');
-  return { registry, link, session: made };
+  return { registry, link, session: made, toAgent };
 }
 
-function commit({ order }: Session): void {
-  order.settled({ outcome: 'committed' }, order.peek(1000, 1_000_000).length, order.peekRow());
+function commit({ order, log }: Session): void {
+  const records = order.peek(1000, 1_000_000);
+  const row = order.peekRow();
+  const appends = records.length > 0 ? [{ num: order.num, firstSeq: order.head + 1, records }] : [];
+  void log.commit({ appends, rows: row ? [row] : [] });
+  order.settled({ outcome: 'committed' }, records.length, row);
   order.published();
 }
 
@@ -106,7 +116,119 @@ it('[SS3] what the agent still says of a deleted session is not written, in the 
   expect(problem).toBeUndefined();
   for (const text of ['late ', 'later ']) say(link, text);
   expect(session.order.quiet).toBe(true);
+  // As a bind that began before.
+  recordBound(session, 'b', 'new', '{}');
+  expect(session.order.quiet).toBe(true);
   // As a replay that was held back, or as a child of it.
   session.intake.update({ wire: '{"sessionUpdate":"plan"}', value: { sessionUpdate: 'plan' } });
   expect(session.order.quiet).toBe(true);
+});
+
+it('[DU6] a deletion that is refused on a full disk changes nothing: what was said meanwhile goes on', () => {
+  const { registry, link, session } = openHouse();
+  session.setRow({ title: 'as it was' });
+  say(link, 'before ');
+  let problem: string | undefined;
+  registry.remove(session, (what) => (problem = what));
+  for (const text of ['while ', 'it ', 'lasts ']) say(link, text);
+  session.intake.update({ wire: '{"sessionUpdate":"plan"}', value: { sessionUpdate: 'plan' } });
+  const noted: number[] = [];
+  session.order.note(({ seq }) => noted.push(seq));
+  // The end is not among what the next commit takes, and its row neither.
+  expect(session.order.peek(1, 1)).toHaveLength(1);
+  expect(session.order.peekRow()).toBeUndefined();
+  noRoom(session);
+  expect(problem).toContain('No space');
+  expect(registry.get('a')).toEqual({ session });
+  expect(session.row).toMatchObject({ tombstone: false, title: 'as it was' });
+  const waiting = session.order.peek(1000, 1_000_000).map((record) => record.latin1Slice());
+  expect(waiting.join()).toContain('before while it lasts ');
+  expect(waiting.at(-1)).toContain('"plan"');
+  expect(waiting.join()).not.toContain('deleted');
+  commit(session);
+  expect(noted).toEqual([session.order.head]);
+  expect(registry.byAgentId('a')).toBe(session);
+});
+
+it('what stood behind a prompt that is refused on a full disk keeps its place', () => {
+  const { link, session } = openHouse();
+  const text = { params: '{}', prompt: '[]', promptId: undefined, digest: 'd', traceparent: undefined };
+  const client = { send: () => undefined, kick: () => undefined } as unknown as Client;
+  session.turns.prompt({ client, requestId: '1', ...text });
+  const noted: unknown[] = [];
+  session.order.note((at) => noted.push(at));
+  expect(noted).toEqual([]);
+  noRoom(session);
+  expect(noted).toEqual([{ seq: session.order.head, offset: 0 }]);
+  say(link, 'on');
+  expect(session.order.openRun?.text).toBe('on');
+});
+
+it('[TU7] [DU6] an event that is refused on a full disk leaves no gap in what was folded behind it', () => {
+  const { session, link, toAgent } = openHouse();
+  const sent: string[] = [];
+  const client = { send: (wire: string) => sent.push(wire), kick: () => undefined, open: true } as unknown as Client;
+  const text = {
+    params: '{"sessionId":"a"}',
+    prompt: '[{"type":"text","text":"x"}]',
+    digest: 'd',
+    traceparent: undefined,
+  };
+  session.turns.prompt({ client, requestId: '1', ...text, promptId: 'p' });
+  for (let i = 0; i < 3; i++) commit(session);
+  const asked = JSON.parse(toAgent.at(-1) ?? '{}') as { id: number };
+  // One more is queued and refused; behind it the first one ends.
+  session.turns.prompt({ client, requestId: '2', ...text, promptId: 'q' });
+  link.data(Buffer.from(`${JSON.stringify({ jsonrpc: '2.0', id: asked.id, result: { stopReason: 'end_turn' } })}\n`));
+  session.turns.prompt({ client, requestId: '3', ...text, promptId: 'p' });
+  noRoom(session);
+  expect(session.state.prompts.get('p')?.ended).toBe(session.order.lastSeq);
+  session.turns.prompt({ client, requestId: '4', ...text, promptId: 'p' });
+  commit(session);
+  const answers = sent.map(
+    (wire) => JSON.parse(wire) as { id: number; result?: { stopReason: string }; error?: object },
+  );
+  expect(answers.filter(({ error }) => error).map(({ id }) => id)).toEqual([2]);
+  expect(
+    answers
+      .filter(({ result }) => result?.stopReason === 'end_turn')
+      .map(({ id }) => id)
+      .toSorted((a, b) => a - b),
+  ).toEqual([1, 3, 4]);
+  session.close();
+});
+
+it('a prompt whose turn_started is refused on a full disk is no message that a restore must bring back', () => {
+  const { session } = openHouse();
+  const text = { params: '{}', prompt: '[]', promptId: undefined, digest: 'd', traceparent: undefined };
+  const client = { send: () => undefined, kick: () => undefined } as unknown as Client;
+  session.turns.prompt({ client, requestId: '1', ...text });
+  expect(session.state.userMessages).toBe(1);
+  noRoom(session);
+  expect(session.state.userMessages).toBe(0);
+});
+
+it('[TU11] a queued prompt is not put off for ever by an agent that goes on talking', async () => {
+  const { session, link, toAgent } = openHouse();
+  const text = { params: '{"sessionId":"a"}', prompt: '[]', promptId: undefined, digest: 'd', traceparent: undefined };
+  const client = { send: () => undefined, kick: () => undefined } as unknown as Client;
+  session.turns.prompt({ client, requestId: '1', ...text });
+  session.turns.prompt({ client, requestId: '2', ...text });
+  for (let i = 0; i < 3; i++) commit(session);
+  const prompts = (): string[] => toAgent.filter((wire) => wire.includes('session/prompt'));
+  const asked = JSON.parse(prompts()[0] ?? '{}') as { id: number };
+  link.data(Buffer.from(`${JSON.stringify({ jsonrpc: '2.0', id: asked.id, result: { stopReason: 'end_turn' } })}\n`));
+  const ended = performance.now();
+  await waitFor(
+    'the next prompt to be forwarded',
+    () => {
+      say(link, 'and on ');
+      commit(session);
+      return prompts().length === 2;
+    },
+    { intervalMs: 10, timeoutMs: 8000 },
+  );
+  // Nor was it forwarded into what belongs to the turn before.
+  expect(performance.now() - ended).toBeGreaterThan(1000);
+  session.close();
 });
