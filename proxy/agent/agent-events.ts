@@ -116,9 +116,10 @@ export class AgentEvents implements AgentHandler {
 
   #cancel(message: NotificationMessage): void {
     const requestId = valueAt(message.wire, ['params', 'requestId']);
-    if (requestId === undefined) return;
+    const link = this.#options.link();
+    if (requestId === undefined || !link) return;
     for (const session of this.#options.registry.open()) {
-      if (session.approvals.cancelByAgent(requestId) || session.clientRequests.cancelByAgent(requestId)) return;
+      if (session.approvals.cancelByAgent(requestId, link) || session.clientRequests.cancelByAgent(requestId)) return;
     }
     this.#outside.cancelByAgent(requestId);
   }

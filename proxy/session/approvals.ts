@@ -26,6 +26,7 @@ import { type ResponseMessage, errorText, responseText, withId } from '../../pro
 import { advertises, capabilityFor } from '../../protocol/methods.ts';
 import { UPDATE_KINDS } from '../../protocol/v1/update-kinds.ts';
 import { parseWire, stringifyWire, valueAt } from '../../protocol/wire-text.ts';
+import type { AgentPort } from './agent-port.ts';
 import { type AgentRequest, errorAnswer } from './agent-request.ts';
 import { type CardFacts, Cards } from './cards.ts';
 import type { Client } from './client.ts';
@@ -155,10 +156,10 @@ export class Approvals {
     for (const entry of this.#open.values()) this.#cancel(entry);
   }
 
-  /** The agent's own `$/cancel_request`. False when the id is not an approval's. */
-  cancelByAgent(agentRequestId: string): boolean {
+  /** The agent's own `$/cancel_request`. False when the id is not an approval's. An earlier life used the same ids. */
+  cancelByAgent(agentRequestId: string, agent: AgentPort): boolean {
     for (const entry of this.#open.values()) {
-      if (entry.request.id !== agentRequestId) continue;
+      if (entry.request.id !== agentRequestId || entry.request.agent !== agent) continue;
       this.#cancel(entry);
       return true;
     }

@@ -6,6 +6,7 @@ import type { Config } from '../../../proxy/config.ts';
 import { silentLogger } from '../../../proxy/log.ts';
 import { Metrics } from '../../../proxy/metrics.ts';
 import { Registry } from '../../../proxy/registry.ts';
+import type { AgentPort } from '../../../proxy/session/agent-port.ts';
 import type { Client } from '../../../proxy/session/client.ts';
 import { EventWatch } from '../../../proxy/session/event-watch.ts';
 import type { Session, SessionHost } from '../../../proxy/session/session.ts';
@@ -231,4 +232,27 @@ it('[TU11] a queued prompt is not put off for ever by an agent that goes on talk
   // Nor was it forwarded into what belongs to the turn before.
   expect(performance.now() - ended).toBeGreaterThan(1000);
   session.close();
+});
+
+it("[AP10] an agent's cancel means a question of its own life, whatever its ids", () => {
+  const { session } = openHouse();
+  const life = (): { agent: AgentPort; got: string[] } => {
+    const got: string[] = [];
+    return { got, agent: { respond: (wire: string) => got.push(wire) } as unknown as AgentPort };
+  };
+  const [first, second] = [life(), life()];
+  const params = { sessionId: 'a', toolCall: { toolCallId: 't' }, options: [] };
+  const request = { id: '1', method: 'session/request_permission', params, paramsText: JSON.stringify(params) };
+  session.approvals.ask({ ...request, agent: first.agent });
+  commit(session);
+  // Decided, and not written yet.
+  session.approvals.cancelAll();
+  session.agentExited('it crashed');
+  session.approvals.ask({ ...request, agent: second.agent });
+  expect(session.approvals.cancelByAgent('1', second.agent)).toBe(true);
+  for (let i = 0; i < 3; i++) commit(session);
+  expect(first.got).toEqual([]);
+  expect(second.got.map((wire) => JSON.parse(wire) as unknown)).toMatchObject([
+    { id: 1, result: { outcome: { outcome: 'cancelled' } } },
+  ]);
 });
