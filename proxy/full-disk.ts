@@ -15,16 +15,23 @@ export interface FullDiskOptions {
   readonly logger: Logger;
   readonly connections: ReadonlySet<Connection>;
   readonly stallMs: number;
+  readonly now: () => number;
   readonly endAgent: (why: string) => void;
 }
 
 export class FullDisk {
   readonly #options: FullDiskOptions;
-  readonly #waiting = new Set<Session>();
+  /** Sessions that wait for room, since when. */
+  readonly #waiting = new Map<Session, number>();
   #timer: NodeJS.Timeout | undefined;
 
   constructor(options: FullDiskOptions) {
     this.#options = options;
+  }
+
+  /** Some session waits for room. */
+  get full(): boolean {
+    return this.#waiting.size > 0;
   }
 
   /** @param message why nothing could be written; undefined: it works again */
@@ -35,7 +42,7 @@ export class FullDisk {
       logger.info({ sessionId: session.sessionId }, 'there is room on the disk again');
     } else {
       if (this.#waiting.has(session)) return;
-      this.#waiting.add(session);
+      this.#waiting.set(session, this.#options.now());
       logger.warn({ sessionId: session.sessionId, message }, 'the disk is full: nothing new is taken');
     }
     const state = message === undefined ? 'ok' : 'read_only';
@@ -47,7 +54,7 @@ export class FullDisk {
 
   /** A cancelled turn waits for the agent's response, which stands behind what it said before. */
   mustRead(): boolean {
-    for (const session of this.#waiting) if (session.turns.current?.cancelled) return true;
+    for (const session of this.#waiting.keys()) if (session.turns.current?.cancelled) return true;
     return false;
   }
 
@@ -57,13 +64,23 @@ export class FullDisk {
       this.#timer = undefined;
       return;
     }
-    this.#timer ??= setTimeout(() => {
-      this.#timer = undefined;
-      if ([...this.#waiting].some(({ turns }) => turns.busy)) {
-        this.#options.endAgent(`the disk has been full for ${this.#options.stallMs / 1000} s`);
-      }
-    }, this.#options.stallMs);
+    this.#timer ??= setTimeout(this.#look, this.#untilDue());
   }
+
+  /** Milliseconds until the next one has waited for `stallMs`, or for that long again. */
+  #untilDue(): number {
+    const { stallMs, now } = this.#options;
+    const left = [...this.#waiting.values()].map((since) => since + stallMs - now()).filter((ms) => ms > 0);
+    return Math.min(stallMs, ...left);
+  }
+
+  readonly #look = (): void => {
+    this.#timer = undefined;
+    const { stallMs, now, endAgent } = this.#options;
+    const due = [...this.#waiting].filter(([, since]) => now() - since >= stallMs);
+    if (due.some(([{ turns }]) => turns.busy)) endAgent(`the disk has been full for ${stallMs / 1000} s`);
+    this.#watch();
+  };
 }
 
 /** `_sidecar/log` to a client that opted in. */

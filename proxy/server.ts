@@ -148,8 +148,8 @@ class Server {
       bind: (session) => this.#bind(session),
       watch: new EventWatch(metrics, now),
       stalled: (session, message) => {
-        store.state = message === undefined ? 'ok' : 'full';
         this.#fullDisk.stalled(session, message);
+        if (store.state !== 'failed') store.state = this.#fullDisk.full ? 'full' : 'ok';
       },
       damaged: (session, error) => {
         session.damage = error;
@@ -184,6 +184,7 @@ class Server {
       logger,
       connections,
       stallMs: config.stallMs,
+      now,
       endAgent: (why) => this.#agentHost.restart(why),
     });
     this.#commit = new GroupCommit(
