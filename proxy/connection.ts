@@ -307,6 +307,8 @@ export class Connection implements Client {
       for (const [session, attachment] of Array.from(this.sessions)) {
         const before = outbox.total;
         const pumped = this.#pumpOne(session, attachment);
+        // It cannot be moved on: whoever waits for its replay is told, and answers to come need no position.
+        if (pumped === 'damaged') this.detach(session);
         if (pumped !== 'turn' && pumped !== 'full') continue;
         more = true;
         if (outbox.total > before) {

@@ -97,7 +97,7 @@ function attachNow(connection: Connection, message: RequestMessage, session: Ses
     notApplied: notApplied(connection, message, session),
   };
   const result = withSidecarMeta(resultFor(connection, currentAnswer(session.state)), sidecar);
-  attachment.owe({ ...tip, what: 'answer', wire: responseText(message.id, result) });
+  attachment.owe({ ...tip, what: 'answer', wire: responseText(message.id, result), replayOf: message.id });
   session.attached(connection);
   connection.kick();
 }

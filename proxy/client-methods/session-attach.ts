@@ -89,7 +89,7 @@ function attachNow(connection: Connection, message: RequestMessage, session: Ses
   if (!history && start.policy === 'full') attachment.replayUntil = tip;
   session.intake.owePending(attachment);
   const result = resultOf(connection, session, start.policy, history ?? [], tip);
-  attachment.owe({ ...tip, what: 'answer', wire: responseText(message.id, result) });
+  attachment.owe({ ...tip, what: 'answer', wire: responseText(message.id, result), replayOf: message.id });
   session.attached(connection);
   connection.kick();
 }

@@ -2,7 +2,10 @@
  * An attachment: a connection on a session. It is a position that the pump moves to the tip, and what the session owes
  * this client at certain positions.
  */
+import type { RpcError } from '../../protocol/error.ts';
 import { type Position, comparePositions } from '../../protocol/event-id.ts';
+import { errorText } from '../../protocol/json-rpc.ts';
+import { stringifyWire } from '../../protocol/wire-text.ts';
 
 /** A message that is sent when the position has reached `seq, offset`. */
 export interface Owed extends Position {
@@ -11,6 +14,8 @@ export interface Owed extends Position {
   readonly wire: string;
   /** Of a card: the id of the request to the client; else a key, see `oweNewest`. */
   readonly requestId?: string;
+  /** Of the answer to a replay: the id of the client's request, which gets an error when the log cannot be read. */
+  readonly replayOf?: string;
 }
 
 /** What an attachment's client can and may see. */
@@ -88,11 +93,16 @@ export class Attachment {
     return this.#owed.shift();
   }
 
-  /** What must be answered all the same when the attachment ends before its position is there. */
-  takeAnswers(): string[] {
+  /**
+   * What must be answered all the same when the attachment ends before its position is there.
+   * @param damage why no replay can be finished
+   */
+  takeAnswers(damage: RpcError | undefined): string[] {
     const answers = this.#owed.filter((owed) => owed.what === 'answer');
     this.#owed = [];
-    return answers.map(({ wire }) => wire);
+    return answers.map(({ wire, replayOf }) =>
+      damage && replayOf !== undefined ? errorText(replayOf, stringifyWire(damage)) : wire,
+    );
   }
 
   /** Queues a message behind everything that is owed at or before its position. */

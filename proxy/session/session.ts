@@ -278,7 +278,7 @@ export class Session implements PumpSource {
     const attachment = this.clients.get(client);
     if (!attachment) return;
     this.clients.delete(client);
-    for (const answer of attachment.takeAnswers()) client.send(answer);
+    for (const answer of attachment.takeAnswers(this.damage)) client.send(answer);
     client.kick();
     this.intake.forget(attachment);
     this.approvals.clientLeft(client);

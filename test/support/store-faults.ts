@@ -3,12 +3,13 @@
  *
  *   STORE_FAULT_FILE   `<n> <fault>`: how the n-th commit of the next process ends; read and removed at its start
  *   STORE_FULL_FILE    while this file exists the disk is full
+ *   STORE_GAP_FILE     while this file exists the event whose seq it holds is missing
  *
  * Faults: `kill_before` and `kill_after` the commit, `fail_write` (nothing was written, the outcome is unknown),
  * `fail_flush` (it was written, the outcome is unknown), `no_space` (three times).
  */
 import { existsSync, readFileSync, unlinkSync } from 'node:fs';
-import type { CommitBatch, CommitOutcome } from '../../storage/event-log.ts';
+import type { CommitBatch, CommitOutcome, RecordVisitor, ScanOutcome } from '../../storage/event-log.ts';
 import type { LmdbStore } from '../../storage/lmdb-event-log.ts';
 
 export const STORE_FAULTS = ['kill_before', 'kill_after', 'fail_write', 'fail_flush', 'no_space'] as const;
@@ -35,9 +36,21 @@ export function withFaults(store: LmdbStore): LmdbStore {
     if (fault === 'fail_flush') return (failed = { outcome: 'unknown', message: 'Input/output error' });
     return outcome;
   };
+  const gapFile = process.env['STORE_GAP_FILE'] ?? '';
+  const scan = (num: number, from: number, to: number, visit: RecordVisitor): ScanOutcome => {
+    const gap = gapFile !== '' && existsSync(gapFile) ? Number(readFileSync(gapFile, 'utf8')) : 0;
+    if (gap < from || gap > to) return store.scan(num, from, to, visit);
+    let stopped = false;
+    const before = store.scan(num, from, gap - 1, (...record) => {
+      stopped = !visit(...record);
+      return !stopped;
+    });
+    return stopped || before.outcome === 'gap' ? before : { outcome: 'gap', seq: gap };
+  };
   return new Proxy(store, {
     get(target, name): unknown {
       if (name === 'commit') return commit;
+      if (name === 'scan') return scan;
       if (name === 'lowOnSpace') return target.lowOnSpace || isFull();
       const value: unknown = Reflect.get(target, name, target);
       return typeof value === 'function' ? (value as (...args: unknown[]) => unknown).bind(target) : value;
