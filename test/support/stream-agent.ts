@@ -1,5 +1,5 @@
 /**
- * The standalone agent for load, fuzz and crash tests. A prompt's first text block is its order, JSON:
+ * The standalone agent for load, fuzz and crash tests. A prompt's last text block is its order, JSON:
  * `{"label":"a","chunks":1000,"toolEvery":50,"batch":64,"everyMs":0,"thoughts":false}`. It streams chunks whose text is
  * `<label><i>;` with i counting up, so that a lost, repeated or reordered character shows, and a tool call with its
  * completion after each `toolEvery` chunks. With `everyMs` it pauses after each batch.
@@ -68,7 +68,7 @@ function answer(request: Request): void {
       break;
     case 'session/prompt':
       cancelled.delete(sessionId);
-      void stream(id, sessionId, JSON.parse(params.prompt?.[0]?.text ?? '') as StreamOrder);
+      void stream(id, sessionId, JSON.parse(params.prompt?.at(-1)?.text ?? '') as StreamOrder);
       break;
     case 'session/cancel':
       cancelled.add(sessionId);
