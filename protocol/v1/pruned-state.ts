@@ -59,6 +59,8 @@ export function prunedSnapshots(payload: string): [kind: number, wire: string][]
 export function applyPruned(state: SessionState, seq: number, payload: string): void {
   const value = parseWire(payload);
   if (!isObject(value)) return;
+  // It stands for the end of a turn: nothing ran there.
+  state.openTurns.clear();
   const { title, userMessages, children, prompts, bound } = value;
   if (typeof title === 'string' || title === null) state.title = title;
   if (typeof userMessages === 'number') state.userMessages = Math.max(state.userMessages, userMessages);

@@ -10,6 +10,7 @@ import { addMember, splice, stringifyWire } from '../../protocol/wire-text.ts';
 import { isSessionId } from '../../storage/log-keys.ts';
 import { capabilitiesOf } from '../agent/agent-host.ts';
 import { isAuthRequired, requestUnlessSilent } from '../agent/binding.ts';
+import { leaveAgent } from '../agent/leave-agent.ts';
 import { Swallow } from '../agent/swallow.ts';
 import type { Connection } from '../connection.ts';
 import { forkPoint } from '../session/fork-point.ts';
@@ -51,8 +52,12 @@ async function forkNow(connection: Connection, message: RequestMessage, parent: 
   // While the agent was asked, the parent may have been deleted, or pruned up to behind the point.
   const still = sessionOf(connection, message);
   if (!still || point.seq < still.row.low - 1) {
-    if (child) connection.house.registry.unroute(child.agentSessionId);
-    child?.done();
+    if (child) {
+      const { registry, agentHost } = connection.house;
+      registry.unroute(child.agentSessionId);
+      leaveAgent(agentHost, [child.agentSessionId], [child.agentSessionId]);
+      child.done();
+    }
     if (still) connection.fail(message.id, 'invalid_params', 'the events to fork at were pruned meanwhile');
     connection.kick();
     return;

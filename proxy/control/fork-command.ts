@@ -14,7 +14,8 @@ import { requireCommitted, type StoreHost } from './store-host.ts';
 export async function forkCommand(host: StoreHost, row: SessionRow, atEventId: string | undefined): Promise<string> {
   const session = host.server?.open(row.sessionId);
   if (session) await new Promise<void>((resolve) => session.whenRepaired(resolve));
-  const point = forkPoint(host.log, row, host.log.lastSeq(row.num), atEventId);
+  if (session?.deleting) throw new CommandError('failure', `${row.sessionId} is being deleted`);
+  const point = forkPoint(host.log, session?.row ?? row, host.log.lastSeq(row.num), atEventId);
   if ('refused' in point) {
     throw new CommandError(
       'failure',

@@ -78,14 +78,14 @@ function slowest(session: Session | undefined, last: number): number {
   return seq;
 }
 
+/** The row keeps its `base`: forks of this session that were made before the cut read the grandparent through it. */
 async function cutSession(host: StoreHost, row: SessionRow, cut: Cut): Promise<void> {
   const { log, commit, now } = host;
   if (sharedUpTo(log, row) >= cut.low) return;
   const bulk = new BulkSource(commit, row.num, log.lastSeq(row.num));
   const removal = { num: row.num, from: cut.low, to: cut.low, pruned: prunedRecord(cut, now()) };
-  const { base: _base, ...own } = row;
   if (!host.server) {
-    requireCommitted(await bulk.run({ row: { ...own, low: cut.low }, removals: [removal] }));
+    requireCommitted(await bulk.run({ row: { ...row, low: cut.low }, removals: [removal] }));
   } else {
     // The record first: whoever replays over it before the row has changed is told nothing new by it.
     const session = host.server.open(row.sessionId);
@@ -93,7 +93,7 @@ async function cutSession(host: StoreHost, row: SessionRow, cut: Cut): Promise<v
     requireCommitted(await bulk.run({ removals: [removal] }));
     session.order.pruned(cut.low);
     if (slowest(session, cut.low) < cut.low || host.server.opened(row.sessionId) !== session) return;
-    session.setRow({ low: cut.low, base: undefined });
+    session.setRow({ low: cut.low });
     for (let i = 0; log.row(row.sessionId)?.low !== cut.low; i++) {
       if (i > ROW_WAITS) return;
       await new Promise((resolve) => setTimeout(resolve, ROW_WAIT_MS));

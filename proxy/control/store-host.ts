@@ -66,11 +66,23 @@ export async function removeSession(host: StoreHost, row: SessionRow): Promise<v
   await sweep(host, row.num);
 }
 
+/**
+ * Resolves when what was being made when it was called is in the log: a fork is known to need its parent's events only
+ * then. Group commit serves whoever waits longest first.
+ */
+async function inTheLog(commit: GroupCommit): Promise<void> {
+  // The sessions that were touched in this tick have offered what they have by then.
+  await new Promise((resolve) => setImmediate(resolve));
+  // No event has this place.
+  requireCommitted(await new BulkSource(commit, 0, 0).run({ removals: [{ num: 0, from: 0, to: 0 }] }));
+}
+
 /** Frees what a session no longer needs and no fork reads. */
 export async function sweep(
   host: { readonly log: EventLog; readonly commit: GroupCommit },
   num: number,
 ): Promise<void> {
+  await inTheLog(host.commit);
   const row = [...host.log.rows()].find((candidate) => candidate.num === num);
   if (!row) return;
   const removals = unneeded(host.log, row, neededSegments(host.log));
@@ -87,6 +99,7 @@ export async function removeOrphans(host: StoreHost, nums: readonly number[]): P
 
 /** Frees what earlier deletions and cuts have left: a server may end in the middle of one. */
 export async function sweepAll(host: StoreHost): Promise<void> {
+  await inTheLog(host.commit);
   const needed = neededSegments(host.log);
   for (const row of host.log.rows()) {
     if (!row.tombstone && row.low === 1) continue;

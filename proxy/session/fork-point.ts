@@ -49,6 +49,11 @@ function scanForPoints(
     const type = typeCode(record);
     const begins = type === EVENT_TYPES.turn_queued || type === EVENT_TYPES.turn_started;
     const compacts = type === EVENT_TYPES.update && updateKind(record) === UPDATE_KINDS.compaction_update;
+    if (type === EVENT_TYPES.pruned) {
+      // It stands for the end of a turn, where nothing ran, and for all that was before.
+      turns.clear();
+      compactions.clear();
+    }
     if (begins || compacts || type === EVENT_TYPES.turn_ended) {
       const event = decodeRecord(record, length, seq, false);
       if ('unreadable' in event) {
