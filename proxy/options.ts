@@ -2,9 +2,9 @@
  * `OPTIONS` is the one table of what can be set; flags, environment variables, the keys of the config file, the help
  * and the README's table all come from it (a test compares the README).
  */
-import { homedir } from 'node:os';
 import { join, resolve } from 'node:path';
 import type { RetainPolicy } from '../storage/retention-plan.ts';
+import { defaultStoreDir, homeDir } from './home-dir.ts';
 import {
   BadValue,
   type Bounds,
@@ -391,10 +391,5 @@ function someOf(items: string[]): string[] {
 
 function parsePath(text: string, baseDir: string): string {
   if (text === '' || text.includes('\0')) throw new BadValue('is not a path');
-  return resolve(baseDir, text.startsWith('~/') ? join(homedir(), text.slice(2)) : text);
-}
-
-function defaultStoreDir(): string {
-  const state = process.env['XDG_STATE_HOME'];
-  return state?.startsWith('/') ? join(state, 'acp-sidecar') : join(homedir(), '.local', 'state', 'acp-sidecar');
+  return resolve(baseDir, text.startsWith('~/') ? join(homeDir(), text.slice(2)) : text);
 }

@@ -37,7 +37,7 @@ import type { Session, SessionHost } from './session/session.ts';
 import { Tick } from './tick.ts';
 import type { Trace } from './trace/trace.ts';
 import { Door } from './transport/door.ts';
-import { type Listener, listen } from './transport/listen.ts';
+import { type Listener, listen, prepareAddress } from './transport/listen.ts';
 import { createWebSocketServer } from './transport/websocket.ts';
 
 const BOOT_BYTES = 4;
@@ -54,6 +54,7 @@ export async function runServe(
 ): Promise<number> {
   const logger = createLogger(config.logLevel, { redact: config.redact });
   const door = new Door(config, logger);
+  for (const address of config.listen) prepareAddress(address);
   const trace = await openTrace(config, logger);
   let log: LmdbStore;
   try {

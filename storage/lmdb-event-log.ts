@@ -26,7 +26,7 @@ import { checkDataFile, dataFile, dataFileLost, syncDirectory } from './data-fil
 import { FailStop } from './fail-stop.ts';
 import { type Segment, segmentsOf } from './lineage.ts';
 import { EVENT_KEY_BYTES, eventKey, MAX_SEQ, numOfKey, seqOfKey, sessionKey, writeSeq } from './log-keys.ts';
-import { StoreOpenError } from './store-error.ts';
+import { StoreOpenError, unusable } from './store-error.ts';
 import { json, META, prepareStore, readJson, readStoreId } from './store-meta.ts';
 import { acquireStoreLock, prepareStoreDir, type StoreLock } from './store-lock.ts';
 import { BALLAST_BYTES, Ballast, MIN_FREE_BYTES, requireFreeSpace } from './store-space.ts';
@@ -66,11 +66,13 @@ const SCAN_ENDED: ScanOutcome = { outcome: 'end' };
 
 /**
  * Opens the store in `dir`, makes it when there is none, and takes its lock until `close`.
- * @throws StoreOpenError `held`, `newer`, `damaged`, `no_space`, `unsafe_path`
+ * @throws StoreOpenError `held`, `newer`, `damaged`, `no_space`, `unsafe_path`, `unusable`
  */
 export async function openLmdbEventLog(dir: string, options: LmdbEventLogOptions = {}): Promise<LmdbStore> {
   const path = prepareStoreDir(dir);
-  const lock = await lockStore(path);
+  const lock = await lockStore(path).catch((error: unknown) => {
+    throw unusable(path, error);
+  });
   let databases: Databases | undefined;
   try {
     requireFreeSpace(path, options.minFreeBytes ?? MIN_FREE_BYTES);
@@ -89,7 +91,7 @@ export async function openLmdbEventLog(dir: string, options: LmdbEventLogOptions
   } catch (error) {
     await databases?.root.close();
     await lock.release();
-    throw error;
+    throw unusable(path, error);
   }
 }
 

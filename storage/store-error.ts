@@ -7,8 +7,9 @@
  * - `missing`: there is none, for a reader that must not make one
  * - `no_space`: too little room on the disk to open it safely
  * - `unsafe_path`: a symbolic link, or a directory of somebody else
+ * - `unusable`: the operating system does not let it be made or written
  */
-export type StoreErrorKind = 'held' | 'newer' | 'damaged' | 'missing' | 'no_space' | 'unsafe_path';
+export type StoreErrorKind = 'held' | 'newer' | 'damaged' | 'missing' | 'no_space' | 'unsafe_path' | 'unusable';
 
 export class StoreOpenError extends Error {
   readonly kind: StoreErrorKind;
@@ -20,4 +21,12 @@ export class StoreOpenError extends Error {
     this.kind = kind;
     this.pid = pid;
   }
+}
+
+/** What the operating system says about a store that is to be written, as a `StoreOpenError`; other errors unchanged. */
+export function unusable(dir: string, error: unknown): unknown {
+  if (error instanceof StoreOpenError || !(error instanceof Error)) return error;
+  // LMDB tells its errors by their text.
+  if (!('syscall' in error) && !/Permission denied|Read-only file system/.test(error.message)) return error;
+  return new StoreOpenError('unusable', `the store ${dir} cannot be written: ${error.message}`);
 }

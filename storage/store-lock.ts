@@ -14,11 +14,11 @@
  * the second line of defence: it is looked at before every commit, and a store that names somebody else is lost.
  */
 import { createHash, randomBytes } from 'node:crypto';
-import { closeSync, lstatSync, mkdirSync, openSync, readdirSync, readFileSync } from 'node:fs';
+import { closeSync, existsSync, lstatSync, mkdirSync, openSync, readdirSync, readFileSync } from 'node:fs';
 import { chmodSync, realpathSync, renameSync, rmSync, statSync, writeFileSync } from 'node:fs';
 import { connect, createServer, type Server } from 'node:net';
-import { join } from 'node:path';
-import { StoreOpenError } from './store-error.ts';
+import { dirname, join, resolve } from 'node:path';
+import { StoreOpenError, unusable } from './store-error.ts';
 
 /** sockaddr_un holds 108 bytes with the final NUL on Linux, 104 elsewhere. */
 const SOCKET_PATH_BYTES = process.platform === 'linux' ? 107 : 103;
@@ -39,7 +39,7 @@ export type LockResult = { readonly lock: StoreLock } | { readonly held: { reado
 
 /**
  * Makes the directory (0700) or takes it over as it is, and returns its real path.
- * @throws StoreOpenError `unsafe_path`
+ * @throws StoreOpenError `unsafe_path`, `unusable`
  */
 export function prepareStoreDir(dir: string): string {
   const found = lstatSync(dir, { throwIfNoEntry: false });
@@ -49,9 +49,26 @@ export function prepareStoreDir(dir: string): string {
   if (found && uid !== undefined && found.uid !== uid) {
     throw new StoreOpenError('unsafe_path', `${dir} belongs to user ${found.uid}, not to ${uid}`);
   }
-  if (!found) mkdirSync(dir, { recursive: true, mode: 0o700 });
-  chmodSync(dir, 0o700);
-  return realpathSync(dir);
+  try {
+    if (!found) makeDirectories(dir);
+    chmodSync(dir, 0o700);
+    return realpathSync(dir);
+  } catch (error) {
+    throw unusable(dir, error);
+  }
+}
+
+/** Node's own recursive `mkdir` never ends where a directory cannot be made, as in /proc. */
+export function makeDirectories(dir: string): void {
+  const missing: string[] = [];
+  for (let path = resolve(dir); !existsSync(path); path = dirname(path)) missing.push(path);
+  for (const path of missing.toReversed()) {
+    try {
+      mkdirSync(path, { mode: 0o700 });
+    } catch (error) {
+      if ((error as NodeJS.ErrnoException).code !== 'EEXIST') throw error;
+    }
+  }
 }
 
 /** Takes the lock of a store directory (see `prepareStoreDir`), or tells who has it. */

@@ -1,12 +1,20 @@
 /** `acp-sidecar run`: what an editor starts instead of its agent; agent and log live in a background daemon. */
 import { resolve } from 'node:path';
+import { StoreOpenError } from '../../storage/store-error.ts';
 import { timesOf } from '../client/resumable-stream.ts';
 import { bridgeStdio } from '../client/stdio-bridge.ts';
 import { openUnixTransport } from '../client/unix-transport.ts';
 import { type ConfigSources, loadConfig } from '../config.ts';
-import { type AgentCommand, agentStoreDir, daemonPlace, resolvedAgent } from '../daemon/daemon-place.ts';
+import {
+  type AgentCommand,
+  type DaemonPlace,
+  agentStoreDir,
+  daemonPlace,
+  resolvedAgent,
+} from '../daemon/daemon-place.ts';
 import { DaemonFailure, joinDaemon, retireOlder } from '../daemon/join-daemon.ts';
 import { OPTIONS } from '../options.ts';
+import { CommandError } from './exit-code.ts';
 
 const GIVE_UP_MS = 60_000;
 /** A start of the daemon may take this long. */
@@ -17,7 +25,7 @@ export async function runAgent(given: ConfigSources, command: AgentCommand): Pro
   const config = await loadConfig('run', given);
   const standard = OPTIONS.storeDir.unset();
   const storeDir = config.storeDir === standard ? agentStoreDir(standard, agent) : config.storeDir;
-  const place = daemonPlace(storeDir, agent);
+  const place = placeOf(storeDir, agent);
   const { flags, cwd, configFile } = given;
   const sources = { flags, cwd, configFile: configFile === undefined ? undefined : resolve(cwd, configFile) };
   const program = process.argv[1] ?? '';
@@ -37,4 +45,13 @@ export async function runAgent(given: ConfigSources, command: AgentCommand): Pro
   const openTransport = openUnixTransport(place.socket, connected);
   const code = await bridgeStdio({ openTransport, where: 'the daemon', times });
   return code === 0 ? 0 : (failure ?? code);
+}
+
+function placeOf(storeDir: string, agent: AgentCommand): DaemonPlace {
+  try {
+    return daemonPlace(storeDir, agent);
+  } catch (error) {
+    // The directory of the sockets.
+    throw error instanceof StoreOpenError ? new CommandError('store_failed', error.message) : error;
+  }
 }

@@ -1,4 +1,6 @@
 /** A connection to a sidecar, whatever carries it. Messages are wire text: one JSON-RPC message, one character a byte. */
+import type { ErrorKind } from '../../protocol/error.ts';
+
 export interface ClientTransport {
   send(wire: string): void;
   /** Asks for a sign of life below the messages; `alive` follows. False when the transport cannot ask. */
@@ -19,6 +21,8 @@ export interface TransportEnd {
   readonly kind: 'lost' | 'refused';
   /** A sentence without its full stop. */
   readonly reason: string;
+  /** What the local side's requests are answered with, when it is not that the sidecar refuses. */
+  readonly error?: ErrorKind | undefined;
   /** A WebSocket close code. */
   readonly code?: number | undefined;
 }

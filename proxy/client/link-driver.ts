@@ -123,7 +123,7 @@ export class LinkDriver {
         then(() => {
           over = true;
           this.#transport = undefined;
-          if (end.kind === 'refused') this.link.refused(end.reason);
+          if (end.kind === 'refused') this.link.refused(end.reason, end.error);
           else this.link.lost(Date.now(), end.reason, end.code);
         }),
     };

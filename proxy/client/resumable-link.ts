@@ -164,8 +164,8 @@ export class ResumableLink {
     this.#step({ type: 'lost', now, random: this.#options.random(), reason }, reason);
   }
 
-  refused(reason: string): void {
-    this.#endKind = 'refused';
+  refused(reason: string, error: ErrorKind = 'refused'): void {
+    this.#endKind = error;
     this.#step({ type: 'refused', reason }, reason);
   }
 

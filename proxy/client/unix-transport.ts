@@ -1,6 +1,7 @@
 /** A Unix socket with newline-delimited JSON. */
 import '../../storage/latin1.ts';
 import { type Socket, connect } from 'node:net';
+import type { ErrorKind } from '../../protocol/error.ts';
 import { LineReader } from '../../protocol/line-reader.ts';
 import type { ClientTransport, OpenTransport, TransportEvents } from './client-transport.ts';
 
@@ -14,10 +15,10 @@ export function openUnixTransport(path: string, connected = () => connectTo(path
     let over = false;
     let waiting: string[] = [];
     let paused = false;
-    const closed = (reason: string, kind: 'lost' | 'refused' = 'lost'): void => {
+    const closed = (reason: string): void => {
       if (over) return;
       over = true;
-      events.closed({ kind, reason });
+      events.closed({ kind: 'lost', reason });
     };
     connected().then(
       (made) => {
@@ -33,7 +34,11 @@ export function openUnixTransport(path: string, connected = () => connectTo(path
         waiting = [];
       },
       (error: NodeJS.ErrnoException) => {
-        closed(error.code === undefined ? error.message : `${path}: ${error.code}`, refusal(error));
+        if (!isFinal(error)) closed(error.code === undefined ? error.message : `${path}: ${error.code}`);
+        else if (!over) {
+          over = true;
+          events.closed({ kind: 'refused', reason: error.message, error: error.kind });
+        }
       },
     );
     const transport: ClientTransport = {
@@ -67,9 +72,14 @@ export function openUnixTransport(path: string, connected = () => connectTo(path
   };
 }
 
-/** An error that says of itself that trying again would not help. */
-function refusal(error: object): 'lost' | 'refused' {
-  return 'final' in error && error.final === true ? 'refused' : 'lost';
+/** An error that says of itself that trying again would not help, and what the local side is told. */
+export interface FinalError {
+  readonly final: true;
+  readonly kind: ErrorKind;
+}
+
+function isFinal(error: object): error is FinalError {
+  return 'final' in error && error.final === true;
 }
 
 /** What is sent in one tick leaves in one write. */

@@ -6,9 +6,10 @@
  *   socket   <runtime>/<hash of store and command line>.sock, in a directory of mode 0700
  */
 import { createHash } from 'node:crypto';
-import { homedir } from 'node:os';
+import { existsSync } from 'node:fs';
 import { basename, isAbsolute, join, resolve } from 'node:path';
 import { prepareStoreDir } from '../../storage/store-lock.ts';
+import { homeDir } from '../home-dir.ts';
 
 export interface AgentCommand {
   readonly command: string;
@@ -63,7 +64,8 @@ function runtimeDir(env: NodeJS.ProcessEnv, name: string): string {
 
 /** The agent runs in the home directory: its sessions have each their own cwd, and no editor's is more right. */
 export function daemonCwd(): string {
-  return homedir();
+  const home = homeDir();
+  return existsSync(home) ? home : '/';
 }
 
 function digest(parts: readonly string[], characters: number): string {

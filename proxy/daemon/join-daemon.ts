@@ -12,13 +12,14 @@
  * it with exit code 3, and everybody connects to the first.
  */
 import { type ChildProcessByStdio, spawn } from 'node:child_process';
-import { closeSync, mkdirSync, openSync, readFileSync, renameSync, rmdirSync, statSync } from 'node:fs';
+import { closeSync, openSync, readFileSync, renameSync, rmdirSync, statSync } from 'node:fs';
 import type { Socket } from 'node:net';
 import type { Readable, Writable } from 'node:stream';
 import { setTimeout as sleep } from 'node:timers/promises';
+import type { ErrorKind } from '../../protocol/error.ts';
 import { acquireStoreLock, prepareStoreDir } from '../../storage/store-lock.ts';
 import { EXIT_CODES, exitCode } from '../cli/exit-code.ts';
-import { connectTo } from '../client/unix-transport.ts';
+import { type FinalError, connectTo } from '../client/unix-transport.ts';
 import { askServer } from '../control/control-client.ts';
 import { VERSION, isNewer } from '../version.ts';
 import type { DaemonOrder } from './daemon-order.ts';
@@ -32,15 +33,16 @@ const RETIRE_MS = 10_000;
 const MAX_LOG_BYTES = 10 * 1024 * 1024;
 
 /** A daemon that cannot be had; trying again would not help. */
-export class DaemonFailure extends Error {
+export class DaemonFailure extends Error implements FinalError {
   readonly final = true;
-  readonly code = undefined;
+  readonly kind: ErrorKind;
   readonly exitCode: number;
 
   constructor(message: string, code: number) {
     super(message);
     this.name = 'DaemonFailure';
     this.exitCode = code;
+    this.kind = code === exitCode('agent_failed') ? 'agent_unavailable' : 'internal';
   }
 }
 
@@ -49,9 +51,15 @@ export async function joinDaemon(order: DaemonOrder, program: string): Promise<S
   const { place } = order;
   const until = Date.now() + START_MS;
   let held: string | undefined;
+  let waited = false;
   while (Date.now() < until) {
     const socket = await tryConnect(place);
-    if (socket) return socket;
+    if (socket) {
+      // Made again while another `run` was taking it away.
+      if (waited) removeIfEmpty(place.startDir);
+      return socket;
+    }
+    waited = true;
     prepareStoreDir(place.startDir);
     const taken = await acquireStoreLock(place.startDir).catch(() => undefined);
     if (!taken || 'held' in taken) {
@@ -107,7 +115,11 @@ type Started = { readonly outcome: 'ready' } | { readonly outcome: 'held'; reado
 /** Runs it in a session of its own. @throws DaemonFailure with the end of its log */
 async function startDaemon(order: DaemonOrder, program: string): Promise<Started> {
   const { place } = order;
-  mkdirSync(place.storeDir, { recursive: true, mode: 0o700 });
+  try {
+    prepareStoreDir(place.storeDir);
+  } catch (error) {
+    throw new DaemonFailure((error as Error).message, exitCode('store_failed'));
+  }
   const log = openLog(place.logFile);
   const child = spawn(process.execPath, [program, 'daemon'], {
     cwd: daemonCwd(),

@@ -1,10 +1,11 @@
 /** Listening: TCP for WebSocket and the probes, Unix sockets for lines. */
-import { chmodSync, lstatSync, mkdirSync, rmSync, statSync } from 'node:fs';
+import { chmodSync, lstatSync, rmSync, statSync } from 'node:fs';
 import { type IncomingMessage, type Server as HttpServer, type ServerResponse, createServer } from 'node:http';
 import { type Server as HttpsServer, createServer as createHttpsServer } from 'node:https';
 import { type AddressInfo, type Server, type Socket, connect, createServer as createNetServer } from 'node:net';
 import { dirname } from 'node:path';
 import type { WebSocketServer } from 'ws';
+import { makeDirectories } from '../../storage/store-lock.ts';
 import { HANDSHAKE_MS, boundHit } from '../bounds.ts';
 import { CommandError } from '../cli/exit-code.ts';
 import type { ListenAddress } from '../config.ts';
@@ -105,9 +106,7 @@ function pathOf(request: IncomingMessage): string {
 
 /** In a directory that only we can enter; a socket file that nobody answers on is replaced. */
 async function listenUnix(path: string, house: House, door: Door): Promise<Listener> {
-  const dir = dirname(path);
-  mkdirSync(dir, { recursive: true, mode: 0o700 });
-  checkPrivate(dir);
+  preparePrivate(dirname(path));
   if (await isStale(path)) rmSync(path);
   const server = createNetServer((socket) => {
     if (!door.limits.connect()) {
@@ -124,8 +123,18 @@ async function listenUnix(path: string, house: House, door: Door): Promise<Liste
   return { endpoint: `unix:${path}`, close: () => closed(server) };
 }
 
+/** What can be known before anything is started. @throws CommandError (usage) */
+export function prepareAddress(address: ListenAddress): void {
+  if (address.kind === 'unix') preparePrivate(dirname(address.path));
+}
+
 /** Whoever can reach the socket is the user: its directory is what keeps others out. */
-function checkPrivate(dir: string): void {
+function preparePrivate(dir: string): void {
+  try {
+    makeDirectories(dir);
+  } catch (error) {
+    throw new CommandError('usage', `--listen: the directory ${dir} cannot be made: ${(error as Error).message}`);
+  }
   const { mode, uid } = statSync(dir);
   const self = process.getuid?.();
   if (self !== undefined && uid !== self) {

@@ -95,7 +95,7 @@ describe('run', () => {
     child.stdin?.write('{"jsonrpc":"2.0","id":1,"method":"initialize","params":{"protocolVersion":1}}\n');
     const code = await new Promise((resolve) => child.once('exit', resolve));
     expect(code).toBe(5);
-    expect(JSON.parse(out)).toMatchObject({ id: 1, error: { code: -32010 } });
+    expect(JSON.parse(out)).toMatchObject({ id: 1, error: { code: -32010, data: { kind: 'agent_unavailable' } } });
     expect(out).toContain('no such command');
     expect(err).toContain('"/nowhere/agent" cannot be run');
     await place.allGone();
