@@ -4,8 +4,11 @@ export const EXIT_CODES = {
   failure: { code: 1, meaning: 'failure, for example an unknown session' },
   usage: { code: 2, meaning: 'usage: an option or the configuration is wrong' },
   store_in_use: { code: 3, meaning: 'the store is in use by another sidecar' },
-  store_failed: { code: 4, meaning: 'the store is damaged, failed, or was written by a newer version' },
-  agent_failed: { code: 5, meaning: 'the agent cannot be run' },
+  store_failed: {
+    code: 4,
+    meaning: 'the store is damaged, failed, cannot be written, or was written by a newer version',
+  },
+  agent_failed: { code: 5, meaning: 'the agent cannot be run: there is no such command, or it is not executable' },
 } as const;
 
 export type ExitReason = keyof typeof EXIT_CODES;
