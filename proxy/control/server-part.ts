@@ -57,6 +57,7 @@ function serverPart({ house, endpoints, stop, log }: ControlledServer): ServerPa
           (refused) => resolve({ refused }),
         );
       }),
+    stopping: () => house.draining,
     status() {
       let sessions = 0;
       for (const row of log.rows()) if (!row.tombstone) sessions++;

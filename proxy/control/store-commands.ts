@@ -97,7 +97,10 @@ async function pruneCommand(
   const row = sessionId === undefined ? undefined : rowOf(host, sessionId);
   // Loaded when it is needed: most servers never prune.
   const { prune, pruneLine } = await import('./prune-command.ts');
-  await prune(host, { retention, row, dryRun }, (pruned) => print(pruneLine(pruned, dryRun, json)));
+  const stopped = (): boolean => host.server?.stopping() ?? false;
+  await prune(host, { retention, row, dryRun, stopped }, (pruned) => print(pruneLine(pruned, dryRun, json)));
+  if (stopped())
+    throw new CommandError('failure', 'the server is stopping; not everything was looked at', 'run it again');
 }
 
 async function repairCommand(host: StoreHost, sessionId: string, json: boolean, print: Print): Promise<void> {

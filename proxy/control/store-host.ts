@@ -20,6 +20,8 @@ export interface ServerPart {
   fork(session: Session, seq: number): Promise<{ readonly sessionId: string } | { readonly refused: string }>;
   status(): Record<string, unknown>;
   stop(): void;
+  /** It is on its way out: what takes long ends where it is. */
+  stopping(): boolean;
 }
 
 export interface StoreHost {
