@@ -19,3 +19,19 @@ export function faultyStoreProgram(): Promise<string> {
   });
   return built;
 }
+
+let hanging: Promise<string> | undefined;
+
+/** A sidecar whose commits obey `hanging-commit.ts` and must settle in a second: its program's path. */
+export function hangingStoreProgram(): Promise<string> {
+  const from = JSON.stringify(join(ROOT, 'test/support/hanging-commit.ts'));
+  hanging ??= buildWithFault({
+    name: 'hanging store',
+    file: 'storage/lmdb-event-log.ts',
+    replace: [
+      ['const COMMIT_TIMEOUT_MS = 30_000;', `import { hanging } from ${from};\nconst COMMIT_TIMEOUT_MS = 1000;`],
+      ['failStop.run(write, ', 'failStop.run(() => hanging(write), '],
+    ],
+  });
+  return hanging;
+}
