@@ -53,6 +53,10 @@ export const BOUNDS = {
     limit: '256 unanswered requests of the agent to the clients of one session',
     policy: 'the agent gets an error for further ones',
   },
+  shown_terminals: {
+    limit: '1 MiB of what the tool calls of one session show that show terminals, and always the newest',
+    policy: 'what those terminals print is not added to the oldest',
+  },
   queued_prompts: {
     limit: '64 prompts waiting in one session',
     policy: 'further ones are refused with session_busy',
@@ -113,6 +117,7 @@ export const MAX_AGENT_REQUESTS = 256;
 export const MAX_QUEUED_PROMPTS = 64;
 export const MAX_EARLY_BYTES = 16 * 1024 * 1024;
 export const KEPT_SERVERS_BYTES = 16 * 1024 * 1024;
+export const SHOWN_TERMINALS_BYTES = 1024 * 1024;
 export const MAX_ATTACHMENTS = 1024;
 export const MAX_HANDSHAKES = 256;
 export const HANDSHAKE_MS = 10_000;

@@ -8,6 +8,7 @@
 import { type RpcError, rpcError } from '../../protocol/error.ts';
 import { type JsonObject, type ResponseMessage, isObject, requestText } from '../../protocol/json-rpc.ts';
 import { items, parseWire, stringifyWire, valueAt } from '../../protocol/wire-text.ts';
+import { SHOWN_TERMINALS_BYTES, boundHit } from '../bounds.ts';
 import type { AgentRequest } from './agent-request.ts';
 import type { Client } from './client.ts';
 import { publicParams } from './public-params.ts';
@@ -37,7 +38,9 @@ const MAX_RELEASED = 64;
 export class Terminals {
   readonly #session: Session;
   readonly #terminals = new Map<string, Terminal>();
+  /** By toolCallId, the longest unchanged first. */
   readonly #shown = new Map<string, Shown>();
+  #shownBytes = 0;
 
   constructor(session: Session) {
     this.#session = session;
@@ -74,11 +77,12 @@ export class Terminals {
     const content = valueAt(update, ['content']);
     if (content === undefined || content === 'null') return;
     const ids = terminalIds(content);
-    if (ids.length === 0) {
-      this.#shown.delete(toolCallId);
+    // One that no client made will not print anything that we hear of.
+    if (!ids.some((id) => this.#terminals.has(id))) {
+      this.#show(toolCallId, undefined);
       return;
     }
-    this.#shown.set(toolCallId, { content, childSessionId });
+    this.#show(toolCallId, { content, childSessionId });
     // The agent shows what it has released already: the text follows at once.
     if (ids.some((id) => this.#terminals.get(id)?.released)) setImmediate(() => this.#append(toolCallId));
   }
@@ -129,6 +133,20 @@ export class Terminals {
     for (const [terminalId, { released }] of this.#terminals) if (!released) this.#release(terminalId);
     this.#terminals.clear();
     this.#shown.clear();
+    this.#shownBytes = 0;
+  }
+
+  #show(toolCallId: string, shown: Shown | undefined): void {
+    this.#shownBytes -= this.#shown.get(toolCallId)?.content.length ?? 0;
+    this.#shown.delete(toolCallId);
+    if (shown === undefined) return;
+    this.#shown.set(toolCallId, shown);
+    this.#shownBytes += shown.content.length;
+    for (const oldest of this.#shown.keys()) {
+      if (this.#shownBytes <= SHOWN_TERMINALS_BYTES || oldest === toolCallId) break;
+      boundHit('shown_terminals');
+      this.#show(oldest, undefined);
+    }
   }
 
   #created(terminalId: string, client: Client, sessionId: unknown): RpcError | undefined {
@@ -170,8 +188,7 @@ export class Terminals {
       return outputText(terminal.output);
     });
     if (content === shown.content) return;
-    if (terminalIds(content).length === 0) this.#shown.delete(toolCallId);
-    else this.#shown.set(toolCallId, { ...shown, content });
+    this.#show(toolCallId, terminalIds(content).length === 0 ? undefined : { ...shown, content });
     const wire = `{"sessionUpdate":"tool_call_update","toolCallId":${stringifyWire(toolCallId)},"content":${content},"_meta":{"sidecar":{"terminal":true}}}`;
     const seen = [...this.#session.clients].filter(([client]) => owners.some((owner) => sameClient(owner, client)));
     // Its owner goes on showing the terminal itself.

@@ -1,7 +1,9 @@
 /** Sessions of the real registry whose commits are made by hand. */
 import { expect, it } from 'vitest';
 import { AgentLink } from '../../../proxy/agent/agent-link.ts';
+import { type ResponseMessage, parseMessage } from '../../../protocol/json-rpc.ts';
 import { recordBound } from '../../../proxy/agent/binding.ts';
+import { boundHits } from '../../../proxy/bounds.ts';
 import type { Config } from '../../../proxy/config.ts';
 import { silentLogger } from '../../../proxy/log.ts';
 import { Metrics } from '../../../proxy/metrics.ts';
@@ -255,4 +257,36 @@ it("[AP10] an agent's cancel means a question of its own life, whatever its ids"
   expect(second.got.map((wire) => JSON.parse(wire) as unknown)).toMatchObject([
     { id: 1, result: { outcome: { outcome: 'cancelled' } } },
   ]);
+});
+
+function toolShows(session: Session, toolCallId: string, terminalId: string, text: string): void {
+  const content = [
+    { type: 'content', content: { type: 'text', text } },
+    { type: 'terminal', terminalId },
+  ];
+  const value = { sessionUpdate: 'tool_call', toolCallId, title: 'T', content };
+  session.intake.update({ wire: JSON.stringify(value), value });
+}
+
+it('[RQ6] shown_terminals: what tool calls show is kept within a bound while their terminals run, the newest first', () => {
+  const { session, link } = openHouse();
+  const client = { open: false, clientId: 'c' } as unknown as Client;
+  const created = parseMessage('{"jsonrpc":"2.0","id":1,"result":{"terminalId":"t"}}') as ResponseMessage;
+  const params = { sessionId: 'a' };
+  const request = { id: '1', method: 'terminal/create', params, paramsText: '{}', agent: link };
+  session.clientRequests.terminals.answered(request, client, created);
+  const text = 'x'.repeat(10_000);
+  for (let n = 0; n < 300; n++) toolShows(session, `call-${n}`, 't', text);
+  // Terminals that no client made do not count.
+  for (let n = 0; n < 300; n++) toolShows(session, `other-${n}`, 'unknown', text);
+  for (let n = 0; n < 5; n++) commit(session);
+  session.agentExited('it is gone');
+  const appended = session.order
+    .peek(1000, 100_000_000)
+    .map((record) => record.latin1Slice())
+    .filter((record) => record.includes('"terminal":true'));
+  expect(appended.length).toBeGreaterThan(90);
+  expect(appended.length).toBeLessThan(110);
+  expect(appended.at(-1)).toContain('"call-299"');
+  expect(boundHits.shown_terminals).toBeGreaterThan(0);
 });
