@@ -76,6 +76,7 @@ class Soak implements SoakReport {
   /** Sessions that there may be, with the last cursor that somebody had. */
   readonly #sessions = new Map<string, string | undefined>();
   #down: Promise<void> | undefined;
+  #pruning: Promise<void> | undefined;
 
   constructor(sidecar: Sidecar, options: SoakOptions) {
     this.#sidecar = sidecar;
@@ -96,7 +97,7 @@ class Soak implements SoakReport {
     const pause = Math.min(5000, this.#options.seconds * 60);
     await Promise.all([
       ...actors,
-      this.#loop(() => this.#prune(), pause),
+      this.#loop(() => (this.#pruning = this.#prune()), pause),
       this.#loop(() => this.#killAgent(), pause * 2),
       this.#loop(() => this.#sample(), pause),
       this.#restartOnce(),
@@ -219,9 +220,16 @@ class Soak implements SoakReport {
 
   async #restartOnce(): Promise<void> {
     await new Promise((resolve) => setTimeout(resolve, this.#options.seconds * 250));
-    this.#down = this.#sidecar.restart();
+    this.#down = this.#restart();
     await this.#down;
     this.#down = undefined;
+  }
+
+  /** A command that finds no server works on the store itself, and holds it meanwhile. */
+  async #restart(): Promise<void> {
+    await this.#sidecar.kill();
+    await this.#pruning;
+    await this.#sidecar.start();
   }
 
   async #sample(): Promise<void> {
