@@ -15,7 +15,7 @@ import type { Logger } from '../log.ts';
 import type { Metrics } from '../metrics.ts';
 import type { Trace } from '../trace/trace.ts';
 import type { AgentAnswer } from '../session/agent-port.ts';
-import { withoutSidecarMeta } from '../session/sidecar-meta.ts';
+import { withoutSidecarMeta } from '../../protocol/sidecar-meta.ts';
 import { type AgentHandler, AgentLink } from './agent-link.ts';
 import { type AgentExit, AgentProcess, type StartOutcome } from './agent-process.ts';
 import { readStoredAnswer, writeStoredAnswer } from './stored-answer.ts';

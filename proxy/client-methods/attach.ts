@@ -17,7 +17,7 @@ import { isTextBoundary, resolveCursor } from '../../storage/cursor.ts';
 import type { Connection } from '../connection.ts';
 import { resultFor } from '../session/client-view.ts';
 import type { Session } from '../session/session.ts';
-import { withSidecarMeta } from '../session/sidecar-meta.ts';
+import { withSidecarMeta } from '../../protocol/sidecar-meta.ts';
 import { importSession, mayImport } from '../agent/import-session.ts';
 import { serversDigest } from '../kept-servers.ts';
 import { factsOf, rememberServers } from './new-session.ts';

@@ -5,6 +5,7 @@
  */
 import { rpcError } from '../../protocol/error.ts';
 import { type RequestMessage, errorText, isObject, paramsOf } from '../../protocol/json-rpc.ts';
+import { sidecarOf } from '../../protocol/sidecar-meta.ts';
 import { currentAnswer } from '../../protocol/v1/current-answer.ts';
 import { addMember, splice, stringifyWire } from '../../protocol/wire-text.ts';
 import { isSessionId } from '../../storage/log-keys.ts';
@@ -35,9 +36,8 @@ export function forkSession(connection: Connection, message: RequestMessage): vo
 }
 
 async function forkNow(connection: Connection, message: RequestMessage, parent: Session, cwd: string): Promise<void> {
-  const meta = paramsOf(message)['_meta'];
-  const sidecar = isObject(meta) && isObject(meta['sidecar']) ? meta['sidecar'] : {};
-  const point = forkPoint(parent.log, parent.row, parent.order.head, sidecar['atEventId']);
+  const { atEventId } = sidecarOf(paramsOf(message));
+  const point = forkPoint(parent.log, parent.row, parent.order.head, atEventId);
   if ('refused' in point) {
     connection.fail(message.id, 'invalid_params', point.refused);
     connection.kick();

@@ -9,7 +9,7 @@ import { UPDATE_KINDS } from '../../protocol/v1/update-kinds.ts';
 import { parseWire, setValue, splice, memberAt, addMember } from '../../protocol/wire-text.ts';
 import { notReadyText } from '../agent/agent-host.ts';
 import type { Connection } from '../connection.ts';
-import { withSidecarMeta } from '../session/sidecar-meta.ts';
+import { withSidecarMeta } from '../../protocol/sidecar-meta.ts';
 
 const CLIENT_ID = /^[\x21-\x7e]{1,128}$/;
 

@@ -15,7 +15,7 @@ import type { Connection } from '../connection.ts';
 import { serversDigest } from '../kept-servers.ts';
 import type { Session } from '../session/session.ts';
 import { resultFor } from '../session/client-view.ts';
-import { withSidecarMeta } from '../session/sidecar-meta.ts';
+import { withSidecarMeta } from '../../protocol/sidecar-meta.ts';
 import { agentParams, respond, withAgent } from './pass.ts';
 import { attachAt } from './session-of.ts';
 

@@ -12,7 +12,7 @@ import type { Connection } from '../connection.ts';
 import type { AgentAnswer, AgentPort } from '../session/agent-port.ts';
 import { resultFor } from '../session/client-view.ts';
 import type { Session } from '../session/session.ts';
-import { withoutSidecarMeta } from '../session/sidecar-meta.ts';
+import { withoutSidecarMeta } from '../../protocol/sidecar-meta.ts';
 import { rpcError } from '../../protocol/error.ts';
 import { errorText } from '../../protocol/json-rpc.ts';
 

@@ -3,19 +3,19 @@ import { createHash } from 'node:crypto';
 import { type RequestMessage, isObject, paramsOf } from '../../protocol/json-rpc.ts';
 import { valueAt } from '../../protocol/wire-text.ts';
 import type { Connection } from '../connection.ts';
-import { withoutSidecarMeta } from '../session/sidecar-meta.ts';
+import { sidecarOf, withoutSidecarMeta } from '../../protocol/sidecar-meta.ts';
 import { ensureAttached, sessionOf } from './session-of.ts';
 
 const MAX_PROMPT_ID = 256;
 
 export function promptSession(connection: Connection, message: RequestMessage): void {
-  const { prompt, _meta: meta } = paramsOf(message);
+  const given = paramsOf(message);
+  const { prompt, _meta: meta } = given;
   if (!Array.isArray(prompt) || !prompt.every(isObject)) {
     connection.fail(message.id, 'invalid_params', 'session/prompt needs a prompt that is an array of content blocks');
     return;
   }
-  const sidecar = isObject(meta) && isObject(meta['sidecar']) ? meta['sidecar'] : {};
-  const { promptId } = sidecar;
+  const { promptId } = sidecarOf(given);
   if (
     promptId !== undefined &&
     !(typeof promptId === 'string' && promptId !== '' && promptId.length <= MAX_PROMPT_ID)

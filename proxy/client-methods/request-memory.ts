@@ -11,6 +11,7 @@ import {
   parseMessage,
   withId,
 } from '../../protocol/json-rpc.ts';
+import { sidecarOf } from '../../protocol/sidecar-meta.ts';
 import { REQUEST_MEMORY_BYTES, boundHit } from '../bounds.ts';
 import type { Connection } from '../connection.ts';
 import { attachAt } from './session-of.ts';
@@ -100,9 +101,7 @@ function tell({ asker, method }: Remembered, answer: ResponseMessage): void {
 
 function keyOf(connection: Connection, message: RequestMessage): string | undefined {
   if (connection.identity === undefined || NOT_KEPT.has(message.method)) return undefined;
-  const meta = paramsOf(message)['_meta'];
-  const sidecar = isObject(meta) ? meta['sidecar'] : undefined;
-  const requestKey = isObject(sidecar) ? sidecar['requestKey'] : undefined;
+  const { requestKey } = sidecarOf(paramsOf(message));
   if (typeof requestKey !== 'string' || requestKey === '' || requestKey.length > MAX_KEY) return undefined;
   return `${connection.identity}\0${requestKey}`;
 }

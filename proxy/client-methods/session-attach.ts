@@ -26,7 +26,7 @@ import { resultFor } from '../session/client-view.ts';
 import { clientKey } from '../session/presence.ts';
 import { pump } from '../session/pump.ts';
 import type { Session } from '../session/session.ts';
-import { withSidecarMeta } from '../session/sidecar-meta.ts';
+import { withSidecarMeta } from '../../protocol/sidecar-meta.ts';
 import { captureOutbox } from './capture-outbox.ts';
 import { attachAt, sessionOf } from './session-of.ts';
 

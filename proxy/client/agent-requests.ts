@@ -15,7 +15,7 @@ import {
   responseText,
   withId,
 } from '../../protocol/json-rpc.ts';
-import { sidecarOf } from './sidecar-member.ts';
+import { sidecarOf } from '../../protocol/sidecar-meta.ts';
 
 interface Entry {
   readonly localId: string;

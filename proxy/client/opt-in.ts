@@ -1,7 +1,7 @@
 /** The local side's `initialize` as the sidecar gets it. */
 import { type RequestMessage, isObject } from '../../protocol/json-rpc.ts';
 import { parseWire, valueAt } from '../../protocol/wire-text.ts';
-import { sidecarOf, withMembers, withParams, withSidecar } from './sidecar-member.ts';
+import { sidecarOf, withMembers, withParams, withSidecarMembers } from '../../protocol/sidecar-meta.ts';
 
 /** With our opt-in, or its own when it has one (`aware`); then only the clientId is added. */
 export function optIn(
@@ -14,7 +14,7 @@ export function optIn(
   const meta = isObject(value) ? value['_meta'] : undefined;
   const aware = isObject(meta) && isObject(meta['sidecar']);
   const own = aware ? sidecarOf(value) : {};
-  const opted = withSidecar(capabilities, {
+  const opted = withSidecarMembers(capabilities, {
     version: own['version'] ?? 1,
     clientId: own['clientId'] ?? self.clientId,
     ...(own['name'] === undefined && self.name !== undefined ? { name: self.name } : {}),

@@ -4,7 +4,7 @@
  */
 import { type RequestMessage, type ResponseMessage, isObject, paramsOf } from '../../protocol/json-rpc.ts';
 import { valueAt } from '../../protocol/wire-text.ts';
-import { withParams, withSidecar, sidecarOf } from './sidecar-member.ts';
+import { withParams, withSidecarMembers, sidecarOf } from '../../protocol/sidecar-meta.ts';
 
 export interface PendingRequest {
   readonly id: string;
@@ -163,5 +163,5 @@ function withKey(message: RequestMessage, key: Readonly<Record<string, string>>)
   const value = message.value['params'];
   if (value !== undefined && !isObject(value)) return message.wire;
   const params = message.params ? message.wire.slice(message.params.valueStart, message.params.valueEnd) : '{}';
-  return withParams(message.wire, withSidecar(params, key));
+  return withParams(message.wire, withSidecarMembers(params, key));
 }

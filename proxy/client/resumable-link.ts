@@ -29,7 +29,7 @@ import { type Phase, type PhaseEvent, type PhaseTimes, firstPhase, isOpen, step,
 import { type PendingRequest, PendingRequests, isStopping, paramsText } from './pending-requests.ts';
 import { SessionBook, type TrackedSession } from './session-book.ts';
 import { SessionResumer } from './session-resumer.ts';
-import { withParams, withSidecar } from './sidecar-member.ts';
+import { withParams, withSidecarMembers } from '../../protocol/sidecar-meta.ts';
 
 export interface LinkSink {
   /** A message for the local side. */
@@ -330,7 +330,7 @@ export class ResumableLink {
     let { wire } = request;
     // A replay that was cut goes on where it was cut.
     if (request.again && request.replayBegan && session?.cursor !== undefined) {
-      wire = withParams(wire, withSidecar(valueAt(wire, ['params']) ?? '{}', { afterEventId: session.cursor }));
+      wire = withParams(wire, withSidecarMembers(valueAt(wire, ['params']) ?? '{}', { afterEventId: session.cursor }));
     }
     this.#sink.remote(wire);
     // By its id, also after a session/cancel: that would cancel what was sent later, too.

@@ -5,7 +5,7 @@
 import { comparePositions, parseEventId, positionOf, settledId } from '../../protocol/event-id.ts';
 import { type JsonObject, isObject } from '../../protocol/json-rpc.ts';
 import { members, removeMembers, splice, stringifyWire } from '../../protocol/wire-text.ts';
-import { withMembers, withSidecar } from './sidecar-member.ts';
+import { withMembers, withSidecarMembers } from '../../protocol/sidecar-meta.ts';
 
 export interface TrackedSession {
   readonly sessionId: string;
@@ -121,5 +121,5 @@ export function settledCursor(cursor: string): string | undefined {
 export function resumeParams(session: TrackedSession, cursor: string | undefined): string {
   const cleared = splice(session.params, removeMembers(session.params, members(session.params), ['_meta']));
   const params = withMembers(cleared, { sessionId: stringifyWire(session.sessionId) });
-  return cursor === undefined ? params : withSidecar(params, { afterEventId: cursor, fallback: 'none' });
+  return cursor === undefined ? params : withSidecarMembers(params, { afterEventId: cursor, fallback: 'none' });
 }

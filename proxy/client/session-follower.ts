@@ -15,7 +15,7 @@ import type { AgentRequests } from './agent-requests.ts';
 import { type PendingRequest, type PendingRequests, isAttach } from './pending-requests.ts';
 import { type SessionBook, advance, advanceForward, eventIdOf } from './session-book.ts';
 import type { SessionResumer } from './session-resumer.ts';
-import { sidecarOf, withoutSidecar } from './sidecar-member.ts';
+import { sidecarOf, withoutSidecar } from '../../protocol/sidecar-meta.ts';
 
 export interface FollowerDeps {
   readonly pending: PendingRequests;

@@ -11,7 +11,7 @@
  */
 import { type ResponseMessage, isObject } from '../../protocol/json-rpc.ts';
 import { type TrackedSession, advance, advanceForward, resumeParams, settledCursor } from './session-book.ts';
-import { sidecarOf } from './sidecar-member.ts';
+import { sidecarOf } from '../../protocol/sidecar-meta.ts';
 import { goneText, lostText, replayText, visibleLine } from './visible-line.ts';
 
 export interface ResumerSink {

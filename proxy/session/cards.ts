@@ -8,7 +8,7 @@ import type { AgentRequest } from './agent-request.ts';
 import type { Client } from './client.ts';
 import { publicParams } from './public-params.ts';
 import type { Session } from './session.ts';
-import { withSidecarMeta } from './sidecar-meta.ts';
+import { withSidecarMeta } from '../../protocol/sidecar-meta.ts';
 
 /** What a card says of its approval in `_meta.sidecar`. */
 export interface CardFacts {

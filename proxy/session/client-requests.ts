@@ -15,7 +15,7 @@ import type { Client } from './client.ts';
 import { publicParams } from './public-params.ts';
 import { controllersOf, driverOf, sameClient } from './same-client.ts';
 import type { Session } from './session.ts';
-import { withSidecarMeta } from './sidecar-meta.ts';
+import { withSidecarMeta } from '../../protocol/sidecar-meta.ts';
 import { Terminals } from './terminals.ts';
 
 interface Pending {

@@ -5,7 +5,7 @@ import { errorText, responseText } from '../../protocol/json-rpc.ts';
 import { decodeWire, stringifyWire, valueAt } from '../../protocol/wire-text.ts';
 import { decodeRecord } from '../../storage/event-codec.ts';
 import type { Session } from './session.ts';
-import { withSidecarMeta } from './sidecar-meta.ts';
+import { withSidecarMeta } from '../../protocol/sidecar-meta.ts';
 
 /** @param result the agent's result, wire text; @param seq of the `turn_ended` */
 export function promptResponse(session: Session, id: string, result: string, turnId: string, seq: number): string {
