@@ -143,7 +143,7 @@ export function applyEvent(state: SessionState, event: FoldedEvent): void {
       ) {
         state.bound.proven = true;
       }
-      endPrompt(state, event);
+      for (const prompt of state.prompts.values()) if (prompt.turnId === event.turnId) prompt.ended = event.seq;
       return;
     case 'session_bound': {
       const payload = event.payload();
@@ -241,15 +241,6 @@ function applyTurn(state: SessionState, event: FoldedEvent): void {
   const { promptId, digest } = parseWire(facts ?? '{}') as { promptId?: string; digest?: string };
   if (promptId !== undefined && digest !== undefined && !state.prompts.has(promptId)) {
     state.prompts.set(promptId, { turnId, digest });
-  }
-}
-
-/** A prompt that never reached the agent is as if it had not come: under the same promptId it runs. */
-function endPrompt({ prompts }: SessionState, { turnId, seq, synthetic, payload }: FoldedEvent): void {
-  for (const [promptId, prompt] of prompts) {
-    if (prompt.turnId !== turnId) continue;
-    if (synthetic && valueAt(payload(), ['code']) === '"PROMPT_NOT_SENT"') prompts.delete(promptId);
-    else prompt.ended = seq;
   }
 }
 

@@ -11,8 +11,12 @@ export interface PendingRequest {
   readonly method: string;
   readonly sessionId: string | undefined;
   /** The message as it goes out, wire text. */
-  readonly wire: string;
-  readonly promptId: string | undefined;
+  wire: string;
+  promptId: string | undefined;
+  /** Of a prompt: its id is ours, not the local side's. */
+  readonly ownPromptId: boolean;
+  /** Of a prompt: the turn that it became. */
+  turnId: string | undefined;
   /** It has gone out on the present connection. */
   sent: boolean;
   /** It has gone out before, on a connection that is lost. */
@@ -64,6 +68,8 @@ export class PendingRequests {
       sessionId: typeof sessionId === 'string' ? sessionId : undefined,
       wire: out,
       promptId,
+      ownPromptId: method === 'session/prompt' && given['promptId'] === undefined,
+      turnId: undefined,
       sent: false,
       again: false,
       replayBegan: false,
@@ -112,6 +118,39 @@ export class PendingRequests {
     return undefined;
   }
 
+  /**
+   * The log says that a prompt never reached the agent: it may run, under a new id. False when the id is the local side's,
+   * which is told and decides itself.
+   */
+  renew(request: PendingRequest, newId: () => string): boolean {
+    if (!request.ownPromptId) return false;
+    const promptId = newId();
+    request.wire = withParams(request.wire, withSidecarMembers(paramsText(request), { promptId }));
+    request.promptId = promptId;
+    request.turnId = undefined;
+    request.again = false;
+    return true;
+  }
+
+  /**
+   * A prompt that goes out again although it was answered: the end of a sidecar kept it from the agent. When that one is
+   * still leaving (`isStopping`) the next one gets it.
+   */
+  keptOn(message: ResponseMessage, newId: () => string): PendingRequest | undefined {
+    const prompt = this.#byId.get(message.id);
+    if (prompt?.promptId === undefined) return undefined;
+    if (isStopping(message)) return prompt;
+    if (!prompt.again || !isNotSent(message.value['error']) || !this.renew(prompt, newId)) return undefined;
+    prompt.sent = false;
+    return prompt;
+  }
+
+  byTurn(turnId: unknown): PendingRequest | undefined {
+    if (typeof turnId !== 'string') return undefined;
+    for (const request of this.#byId.values()) if (request.turnId === turnId) return request;
+    return undefined;
+  }
+
   /** Takes the prompts of a session that have gone out on a connection that is lost, and that its log does not have. */
   takeUnrecorded(sessionId: string): PendingRequest[] {
     const found = [...this.#byId.values()].filter(
@@ -152,6 +191,12 @@ export function isStopping(message: ResponseMessage): boolean {
   const error = message.value['error'];
   const data = isObject(error) ? error['data'] : undefined;
   return isObject(data) && data['reason'] === 'stopping';
+}
+
+/** The end of a prompt that the agent never had. */
+export function isNotSent(error: unknown): boolean {
+  const data = isObject(error) ? (error['data'] ?? error) : undefined;
+  return isObject(data) && data['kind'] === 'interrupted' && data['code'] === 'PROMPT_NOT_SENT';
 }
 
 /** The params as they go out, wire text. */

@@ -118,6 +118,7 @@ export class ResumableLink {
       agentRequests: this.#agentRequests,
       resumer: this.#resumer,
       local: (wire) => sink.local(wire),
+      newId: options.newId,
     });
     const first = firstPhase(now);
     this.#phase = first.phase;
@@ -265,8 +266,11 @@ export class ResumableLink {
       }
       return;
     }
-    // The sidecar leaves; the next one gets it, under the same promptId.
-    if (isStopping(message) && this.#pending.get(message.id)?.promptId !== undefined) return;
+    const kept = this.#pending.keptOn(message, this.#options.newId);
+    if (kept) {
+      if (!isStopping(message)) this.#send(kept);
+      return;
+    }
     const request = this.#pending.take(message.id);
     if (!request) return;
     this.#follower.answered(request, message);

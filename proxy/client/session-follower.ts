@@ -4,6 +4,7 @@
  */
 import { rpcError } from '../../protocol/error.ts';
 import {
+  type JsonObject,
   type NotificationMessage,
   type ResponseMessage,
   errorText,
@@ -12,7 +13,7 @@ import {
 } from '../../protocol/json-rpc.ts';
 import { stringifyWire, valueAt } from '../../protocol/wire-text.ts';
 import type { AgentRequests } from './agent-requests.ts';
-import { type PendingRequest, type PendingRequests, isAttach } from './pending-requests.ts';
+import { type PendingRequest, type PendingRequests, isAttach, isNotSent } from './pending-requests.ts';
 import { type SessionBook, advance, advanceForward, eventIdOf } from './session-book.ts';
 import type { SessionResumer } from './session-resumer.ts';
 import { sidecarOf, withoutSidecar } from '../../protocol/sidecar-meta.ts';
@@ -23,6 +24,7 @@ export interface FollowerDeps {
   readonly agentRequests: AgentRequests;
   readonly resumer: SessionResumer;
   readonly local: (wire: string) => void;
+  readonly newId: () => string;
 }
 
 export class SessionFollower {
@@ -107,11 +109,20 @@ export class SessionFollower {
       if (session && typeof eventId === 'string') advance(session, eventId);
       const prompt = this.#deps.pending.prompt(params['promptId']);
       if (prompt && session?.resuming === 'replaced') prompt.recorded = true;
+      if (message.method === '_sidecar/turn') this.#turn(params, prompt);
       const closed = state === 'resolved' || state === 'cancelled' || state === 'interrupted';
       if (message.method === '_sidecar/approval' && closed)
         this.#deps.agentRequests.approvalClosed(params['approvalId']);
     }
     if (this.aware) this.#deps.local(message.wire);
+  }
+
+  /** A prompt that waited when its sidecar ended has a new id before it is sent again, in its place. */
+  #turn({ turnId, state, error }: JsonObject, prompt: PendingRequest | undefined): void {
+    if (prompt && typeof turnId === 'string') prompt.turnId = turnId;
+    if (state !== 'ended' || !isNotSent(error)) return;
+    const ended = this.#deps.pending.byTurn(turnId);
+    if (ended) this.#deps.pending.renew(ended, this.#deps.newId);
   }
 }
 

@@ -381,9 +381,9 @@ export class Turns {
     }
     const running = [this.#current, ...this.#queue].find((turn) => turn?.turnId === known.turnId);
     if (running) {
-      // Who asked before on another connection that is open still waits.
-      const others = running.requesters.filter((before) => before.client !== client && before.client.open);
-      running.requesters = [...others, { client, requestId }];
+      // Every request that was sent on a connection that is still open gets its answer.
+      const open = running.requesters.filter((before) => before.client.open);
+      running.requesters = [...open, { client, requestId }];
       return true;
     }
     if (known.ended === undefined) return false;
