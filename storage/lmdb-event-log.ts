@@ -8,11 +8,11 @@
  * 5. after any commit error but ENOSPC this process writes no more.
  *
  * Databases: `events` (u32 session, u48 seq -> record), `sessions` (sessionId -> row, JSON), `meta`. The root database
- * stays empty; clearing it corrupts the others.
+ * stays empty; clearing it corrupts the others. How another process reads it is told in `read-view.ts`.
  */
 import { chmodSync, type Stats, statSync } from 'node:fs';
 import { join } from 'node:path';
-import { type Database, open, type RootDatabase } from 'lmdb';
+import type { RangeOptions, Transaction } from 'lmdb';
 import type {
   CommitBatch,
   CommitOutcome,
@@ -23,9 +23,11 @@ import type {
   SessionRow,
 } from './event-log.ts';
 import { checkDataFile, dataFile, dataFileLost, syncDirectory } from './data-file.ts';
+import { type Databases, type EventsDatabase, openDatabases } from './lmdb-databases.ts';
 import { FailStop } from './fail-stop.ts';
 import { type Segment, segmentsOf } from './lineage.ts';
 import { EVENT_KEY_BYTES, eventKey, MAX_SEQ, numOfKey, seqOfKey, sessionKey, writeSeq } from './log-keys.ts';
+import { holdPages, linkedStore } from './read-view.ts';
 import { StoreOpenError, unusable } from './store-error.ts';
 import { json, META, prepareStore, readJson, readStoreId } from './store-meta.ts';
 import { acquireStoreLock, prepareStoreDir, type StoreLock } from './store-lock.ts';
@@ -55,13 +57,6 @@ export interface LmdbStore extends EventLog {
   backup(dir: string): Promise<void>;
 }
 
-interface Databases {
-  readonly root: RootDatabase<Buffer, Buffer>;
-  readonly events: Database<Buffer, Buffer>;
-  readonly sessions: Database<Buffer, Buffer>;
-  readonly meta: Database<Buffer, Buffer>;
-}
-
 const SCAN_ENDED: ScanOutcome = { outcome: 'end' };
 
 /**
@@ -82,6 +77,11 @@ export async function openLmdbEventLog(dir: string, options: LmdbEventLogOptions
     chmodSync(join(path, 'lock.mdb'), 0o600);
     if (fresh) syncDirectory(path);
     const storeId = await prepareStore(databases, path, (options.now ?? Date.now)());
+    const { root } = databases;
+    lock.holds.serve(() => {
+      const transaction = root.useReadTransaction();
+      return () => transaction.done();
+    });
     const ballast = new Ballast(path, options.ballastBytes ?? BALLAST_BYTES);
     return new LmdbEventLog(databases, storeId, path, {
       lock,
@@ -96,21 +96,27 @@ export async function openLmdbEventLog(dir: string, options: LmdbEventLogOptions
 }
 
 /**
- * Opens a store for reading, also while a server has it: takes no lock and writes nothing but its own reader slot.
- * `rows` are those of this moment; `lastSeq` and `scan` see what has been committed since.
+ * Opens a store for reading, also while a server has it: takes no lock and writes nothing. All of it is of this moment.
  * @throws StoreOpenError `missing`, `newer`, `damaged`
  */
-export function openLmdbEventLogReadOnly(dir: string): Promise<LmdbStore> {
-  return Promise.resolve().then(async () => {
-    if (!checkDataFile(dir)) throw new StoreOpenError('missing', `${dir} has no store`);
-    const databases = openDatabases(dir, true);
+export async function openLmdbEventLogReadOnly(dir: string): Promise<LmdbStore> {
+  if (!checkDataFile(dir)) throw new StoreOpenError('missing', `${dir} has no store`);
+  const letGo = await holdPages(dir);
+  let databases: Databases | undefined;
+  try {
+    const link = linkedStore(dir);
     try {
-      return new LmdbEventLog(databases, readStoreId(databases, dir), dir, undefined);
-    } catch (error) {
-      await databases.root.close();
-      throw error;
+      databases = openDatabases(link.path, true);
+    } finally {
+      link.remove();
     }
-  });
+    const transaction = databases.root.useReadTransaction();
+    return new LmdbEventLog(databases, readStoreId(databases, dir), dir, undefined, { transaction, letGo });
+  } catch (error) {
+    letGo();
+    await databases?.root.close();
+    throw error;
+  }
 }
 
 async function lockStore(path: string): Promise<StoreLock> {
@@ -125,38 +131,15 @@ async function lockStore(path: string): Promise<StoreLock> {
   }
 }
 
-function openDatabases(path: string, readOnly: boolean): Databases {
-  const root = open<Buffer, Buffer>({
-    path,
-    // LMDB would take a directory with a dot in its name for a file.
-    noSubdir: false,
-    encoding: 'binary',
-    keyEncoding: 'binary',
-    overlappingSync: false,
-    eventTurnBatching: false,
-    maxDbs: 8,
-    maxReaders: 64,
-    cache: false,
-    compression: false,
-    readOnly,
-  });
-  const database = (name: string): Database<Buffer, Buffer> => {
-    // Undefined when a reader finds that it does not exist, whatever the types say.
-    const opened = root.openDB<Buffer, Buffer>(name, { encoding: 'binary', keyEncoding: 'binary' }) as
-      | Database<Buffer, Buffer>
-      | undefined;
-    if (!opened) throw new StoreOpenError('damaged', `${path} has no database "${name}"`);
-    return opened;
-  };
-  try {
-    return { root, events: database('events'), sessions: database('sessions'), meta: database('meta') };
-  } catch (error) {
-    void root.close();
-    throw error;
-  }
+/** What a log has that only reads. */
+interface Reader {
+  /** Everything is read in it. */
+  readonly transaction: Transaction;
+  /** The owner need not keep its pages any more. */
+  readonly letGo: () => void;
 }
 
-/** What a log needs to write. A reader has none. */
+/** What a log needs to write. */
 interface Writer {
   readonly lock: StoreLock;
   readonly ballast: Ballast;
@@ -167,11 +150,12 @@ class LmdbEventLog implements LmdbStore {
   readonly storeId: string;
   readonly #databases: Databases;
   readonly #writer: Writer | undefined;
+  readonly #reader: Reader | undefined;
   readonly #path: string;
   readonly #opened: Stats;
   readonly #rows = new Map<string, SessionRow>();
   readonly #byNum = new Map<number, SessionRow>();
-  /** Last committed seq by session number, filled on first use. A reader keeps none: another process writes. */
+  /** Last committed seq by session number, filled on first use. */
   readonly #heads = new Map<number, number>();
   /** The one key that scans and commits write their seq into; LMDB copies it in each call. */
   readonly #key = Buffer.alloc(EVENT_KEY_BYTES);
@@ -180,15 +164,16 @@ class LmdbEventLog implements LmdbStore {
   #durableNext: number;
   #inFlight: Promise<CommitOutcome> | undefined;
 
-  constructor(databases: Databases, storeId: string, dir: string, writer: Writer | undefined) {
+  constructor(databases: Databases, storeId: string, dir: string, writer: Writer | undefined, reader?: Reader) {
     this.storeId = storeId;
     this.#databases = databases;
     this.#writer = writer;
+    this.#reader = reader;
     this.#path = dataFile(dir);
     this.#opened = statSync(this.#path);
-    for (const { key, value } of databases.sessions.getRange()) this.#keep(parseRow(dir, key, value));
+    for (const { key, value } of databases.sessions.getRange({ ...reader })) this.#keep(parseRow(dir, key, value));
     // Events whose row never came (an import that was cut off) keep their number for themselves too.
-    const last = databases.events.getKeys({ start: eventKey(MAX_NUM, MAX_SEQ), reverse: true, limit: 1 });
+    const last = this.#keys({ start: eventKey(MAX_NUM, MAX_SEQ), reverse: true, limit: 1 });
     let next = 1;
     for (const key of last) next = numOfKey(key) + 1;
     for (const num of this.#byNum.keys()) next = Math.max(next, num + 1);
@@ -216,10 +201,10 @@ class LmdbEventLog implements LmdbStore {
   lastSeq(num: number): number {
     const known = this.#heads.get(num);
     if (known !== undefined) return known;
-    const range = { start: eventKey(num, MAX_SEQ), end: eventKey(num, 0), reverse: true, limit: 1 };
     let head = this.#byNum.get(num)?.base?.seq ?? 0;
-    for (const key of this.#databases.events.getKeys(range)) head = Math.max(head, seqOfKey(key));
-    if (this.#writer) this.#heads.set(num, head);
+    const last = this.#keys({ start: eventKey(num, MAX_SEQ), end: eventKey(num, 0), reverse: true, limit: 1 });
+    for (const key of last) head = Math.max(head, seqOfKey(key));
+    this.#heads.set(num, head);
     return head;
   }
 
@@ -227,16 +212,15 @@ class LmdbEventLog implements LmdbStore {
     const nums: number[] = [];
     for (let from = 0; ; ) {
       const before = nums.length;
-      for (const key of this.#databases.events.getKeys({ start: eventKey(from, 0), limit: 1 }))
-        nums.push(numOfKey(key));
+      for (const key of this.#keys({ start: eventKey(from, 0), limit: 1 })) nums.push(numOfKey(key));
       if (nums.length === before) return nums;
       from = (nums.at(-1) as number) + 1;
     }
   }
 
   firstStored(num: number, from: number): number | undefined {
-    const range = { start: eventKey(num, from), end: eventKey(num, MAX_SEQ), limit: 1 };
-    for (const key of this.#databases.events.getKeys(range)) return seqOfKey(key);
+    const first = this.#keys({ start: eventKey(num, from), end: eventKey(num, MAX_SEQ), limit: 1 });
+    for (const key of first) return seqOfKey(key);
     return undefined;
   }
 
@@ -307,8 +291,15 @@ class LmdbEventLog implements LmdbStore {
     await this.#writer?.ballast.close();
     // A failed environment hangs in close, and its lock must outlive whatever still runs in it: until this process ends.
     if (this.#writer?.failStop.failed) return;
+    this.#writer?.lock.holds.end();
+    this.#reader?.transaction.done();
+    this.#reader?.letGo();
     await this.#databases.root.close();
     await this.#writer?.lock.release();
+  }
+
+  #keys(range: RangeOptions): Iterable<Buffer> {
+    return this.#databases.events.getKeys({ ...range, ...this.#reader });
   }
 
   #segments(num: number, from: number, to: number): Segment[] {
@@ -317,12 +308,13 @@ class LmdbEventLog implements LmdbStore {
 
   #scanSegment(num: number, from: number, to: number, visit: RecordVisitor): ScanOutcome | undefined {
     const { events } = this.#databases;
+    const reader = this.#reader;
     const key = this.#key;
     key.writeUInt32BE(num, 0);
     for (let seq = from; seq <= to; seq++) {
       writeSeq(key, seq);
       // LMDB's own buffer, overwritten by the next read; its `length` is the record's.
-      const found = events.getBinaryFast(key);
+      const found = events.getBinaryFast(key, reader);
       if (found === undefined) return { outcome: 'gap', seq };
       // Over 16 MiB it gives a plain Uint8Array, whatever its types say.
       const record = Buffer.isBuffer(found) ? found : asBuffer(found);
@@ -331,7 +323,7 @@ class LmdbEventLog implements LmdbStore {
     return undefined;
   }
 
-  #putRecords(events: Database<Buffer, Buffer>, num: number, firstSeq: number, records: readonly Buffer[]): void {
+  #putRecords(events: EventsDatabase, num: number, firstSeq: number, records: readonly Buffer[]): void {
     const key = this.#key;
     key.writeUInt32BE(num, 0);
     for (let i = 0; i < records.length; i++) {
@@ -340,7 +332,7 @@ class LmdbEventLog implements LmdbStore {
     }
   }
 
-  #removeRecords(events: Database<Buffer, Buffer>, { num, from, to, pruned }: SessionRemoval): void {
+  #removeRecords(events: EventsDatabase, { num, from, to, pruned }: SessionRemoval): void {
     for (let seq = from; seq <= to; seq++) void events.remove(eventKey(num, seq));
     if (pruned) void events.put(eventKey(num, to), pruned);
   }

@@ -1,6 +1,7 @@
 /**
  * The exclusive lock of a store directory. Node has no flock; what the kernel gives back when a process dies, however it
- * dies, is a bound Unix socket. Its owner answers every connection with one line, `{"pid":1234}`.
+ * dies, is a bound Unix socket. Its owner answers every connection with one line, `{"pid":1234}`, and keeps pages for
+ * those that ask for it (`page-holds.ts`).
  *
  * A socket file outlives its process, and between "nobody answers" and "now it is mine" another process may have done
  * the same. So a name is never taken over. Sockets are numbered, `lock-1.sock`, `lock-2.sock`, ...:
@@ -18,6 +19,7 @@ import { closeSync, existsSync, lstatSync, mkdirSync, openSync, readdirSync, rea
 import { chmodSync, realpathSync, renameSync, rmSync, statSync, writeFileSync } from 'node:fs';
 import { connect, createServer, type Server } from 'node:net';
 import { dirname, join, resolve } from 'node:path';
+import { PageHolds } from './page-holds.ts';
 import { StoreOpenError, unusable } from './store-error.ts';
 
 /** sockaddr_un holds 108 bytes with the final NUL on Linux, 104 elsewhere. */
@@ -31,6 +33,8 @@ const MEETINGS = 10;
 export interface StoreLock {
   /** Why the store is not ours any more, undefined while it is. One `stat`; cheap enough for every commit. */
   lost(): string | undefined;
+  /** Readers of other processes. */
+  readonly holds: PageHolds;
   release(): Promise<void>;
 }
 
@@ -74,16 +78,17 @@ export function makeDirectories(dir: string): void {
 /** Takes the lock of a store directory (see `prepareStoreDir`), or tells who has it. */
 export async function acquireStoreLock(dir: string): Promise<LockResult> {
   const place = socketPlace(dir);
+  const holds = new PageHolds();
   try {
-    const taken = await takeSocket(place.dir);
+    const taken = await takeSocket(place.dir, holds);
     if ('pid' in taken) {
       place.close();
       return { held: { pid: taken.pid || (readOwner(dir)?.pid ?? 0) } };
     }
     try {
-      return { lock: ownStore(dir, place, taken.server) };
+      return { lock: ownStore(dir, place, taken.server, holds) };
     } catch (error) {
-      await closeServer(taken.server);
+      await closeServer(taken.server, holds);
       throw error;
     }
   } catch (error) {
@@ -103,6 +108,15 @@ export async function storeOwner(dir: string): Promise<number | undefined> {
   } finally {
     place.close();
   }
+}
+
+/** Where the process listens that has the store open, or had; undefined when none has. Call `close` once connected. */
+export function ownerSocket(dir: string): { readonly path: string; close(): void } | undefined {
+  const place = socketPlace(dir);
+  const highest = socketNumbers(place.dir).at(-1);
+  if (highest !== undefined) return { path: join(place.dir, socketName(highest)), close: () => place.close() };
+  place.close();
+  return undefined;
 }
 
 interface SocketPlace {
@@ -169,11 +183,8 @@ function ask(path: string): Promise<Answer> {
 }
 
 /** Binds the socket; undefined when its name exists. Unlinked by Node when the server is closed. */
-function bind(path: string): Promise<Server | undefined> {
-  const server = createServer((socket) => {
-    socket.on('error', () => undefined);
-    socket.end(`{"pid":${process.pid}}\n`);
-  });
+function bind(path: string, holds: PageHolds): Promise<Server | undefined> {
+  const server = createServer((socket) => holds.greet(socket));
   return new Promise((resolve, reject) => {
     server.once('error', (error: NodeJS.ErrnoException) => {
       if (error.code === 'EADDRINUSE') resolve(undefined);
@@ -187,13 +198,17 @@ function bind(path: string): Promise<Server | undefined> {
   });
 }
 
-function closeServer(server: Server): Promise<void> {
+function closeServer(server: Server, holds: PageHolds): Promise<void> {
   return new Promise((resolve) => {
     server.close(() => resolve());
+    holds.end();
   });
 }
 
-async function takeSocket(dir: string): Promise<{ readonly server: Server } | { readonly pid: number }> {
+async function takeSocket(
+  dir: string,
+  holds: PageHolds,
+): Promise<{ readonly server: Server } | { readonly pid: number }> {
   let met = 0;
   for (let attempt = 0; attempt < ATTEMPTS; attempt++) {
     const highest = socketNumbers(dir).at(-1) ?? 0;
@@ -203,7 +218,7 @@ async function takeSocket(dir: string): Promise<{ readonly server: Server } | { 
       if (answer.nobody === 'absent') continue;
     }
     const mine = highest + 1;
-    const server = await bind(join(dir, socketName(mine)));
+    const server = await bind(join(dir, socketName(mine)), holds);
     if (!server) continue;
     const rival = await rivalOf(dir, mine);
     if (rival === 'none') {
@@ -213,7 +228,7 @@ async function takeSocket(dir: string): Promise<{ readonly server: Server } | { 
       chmodSync(join(dir, socketName(mine)), 0o600);
       return { server };
     }
-    await closeServer(server);
+    await closeServer(server, holds);
     // A lower one that stays is no rival, it is the owner; a rival above it died halfway.
     if (rival !== 'higher' && ++met >= MEETINGS) return rival;
     await new Promise((resolve) => setTimeout(resolve, Math.random() * 20));
@@ -253,7 +268,7 @@ function readOwner(dir: string): Owner | undefined {
   }
 }
 
-function ownStore(dir: string, place: SocketPlace, server: Server): StoreLock {
+function ownStore(dir: string, place: SocketPlace, server: Server, holds: PageHolds): StoreLock {
   const token = randomBytes(12).toString('hex');
   const path = ownerPath(dir);
   const unfinished = `${path}.${process.pid}`;
@@ -267,6 +282,7 @@ function ownStore(dir: string, place: SocketPlace, server: Server): StoreLock {
   }
   let known = statSync(path);
   return {
+    holds,
     lost() {
       const now = statSync(path, { throwIfNoEntry: false });
       if (!now) return `${path} is gone`;
@@ -278,7 +294,7 @@ function ownStore(dir: string, place: SocketPlace, server: Server): StoreLock {
     },
     async release() {
       if (readOwner(dir)?.token === token) rmSync(path, { force: true });
-      await closeServer(server);
+      await closeServer(server, holds);
       place.close();
     },
   };

@@ -3,14 +3,12 @@
  * are deleted and pruned. What it costs is written down all the time and must be flat at the end: memory, open files,
  * reader slots of the store, size of its file.
  */
-import { execFile } from 'node:child_process';
 import { readFileSync, statSync } from 'node:fs';
 import { join } from 'node:path';
-import { promisify } from 'node:util';
 import { at } from '../support/json.ts';
 import type { RawClient } from '../support/raw-client.ts';
 import { Scope } from '../support/scope.ts';
-import { ROOT, streamAgentCommand } from '../support/scripted-agent.ts';
+import { streamAgentCommand } from '../support/scripted-agent.ts';
 import { seededRandom } from '../support/seeded-random.ts';
 import { runCommand, Sidecar } from '../support/sidecar.ts';
 import { openFiles, ownMemoryMiB } from '../support/sidecar-facts.ts';
@@ -40,13 +38,16 @@ export interface SoakOptions {
 
 const ACTORS = 6;
 const KEPT_SESSIONS = 30;
-const run = promisify(execFile);
 
-/** Reader slots of the store that are taken, seen by another process (which takes one more). */
-async function readersOf(store: string): Promise<number> {
-  const code = `const db = require('lmdb').open({path: ${JSON.stringify(store)}, readOnly: true, noSubdir: false}); console.log(db.readerList()); db.close();`;
-  const { stdout } = await run(process.execPath, ['-e', code], { cwd: ROOT });
-  return stdout.split('\n').filter((line) => /^\s*\d+ /.test(line)).length;
+const MAX_READERS = 64;
+const SLOT_BYTES = 64;
+
+/** Reader slots of the store that a process has taken. LMDB must not open the store of another process to see them. */
+function readersOf(store: string, pid: number | undefined): number {
+  const table = readFileSync(join(store, 'lock.mdb'));
+  const first = table.length - MAX_READERS * SLOT_BYTES;
+  const slots = Array.from({ length: MAX_READERS }, (_, n) => table.readUInt32LE(first + n * SLOT_BYTES + 8));
+  return slots.filter((owner) => owner === pid).length;
 }
 
 export async function runSoak(scope: Scope, options: SoakOptions): Promise<SoakReport> {
@@ -233,13 +234,13 @@ class Soak implements SoakReport {
   }
 
   async #sample(): Promise<void> {
-    if (this.#down) return;
+    await this.#down;
     const { store } = this.#sidecar;
     const sample = {
       second: Math.round(this.#seconds),
       memoryMiB: Math.round(ownMemoryMiB(this.#sidecar)),
       files: openFiles(this.#sidecar),
-      readers: await readersOf(store),
+      readers: readersOf(store, this.#sidecar.pid),
       storeMiB: Math.round(statSync(join(store, 'data.mdb')).size / 1024 / 1024),
     };
     this.samples.push(sample);

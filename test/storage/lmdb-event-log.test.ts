@@ -13,7 +13,8 @@ import {
 import { join } from 'node:path';
 import { open } from 'lmdb';
 import { describe, expect, it } from 'vitest';
-import type { CommitBatch, EventLog } from '../../storage/event-log.ts';
+import { decodeRecord } from '../../storage/event-codec.ts';
+import type { CommitBatch, EventLog, RecordVisitor } from '../../storage/event-log.ts';
 import { FORMAT_VERSION } from '../../storage/format-version.ts';
 import { openLmdbEventLog, openLmdbEventLogReadOnly } from '../../storage/lmdb-event-log.ts';
 import { StoreOpenError } from '../../storage/store-error.ts';
@@ -37,6 +38,16 @@ function read(log: EventLog): string[] {
   const seen: string[] = [];
   log.scan(1, 1, Number.MAX_SAFE_INTEGER, (_seq, record, length) => seen.push(record.latin1Slice(0, length)) > 0);
   return seen;
+}
+
+/** Is it the record that the store process writes there? */
+function isRight(num: number): RecordVisitor {
+  return (seq, record, length) => {
+    const event = decodeRecord(record, length, seq);
+    if ('unreadable' in event) throw new Error(`event ${seq}: ${event.detail}`);
+    if (!event.payload.startsWith(`{"num":${num},"seq":${seq},`)) throw new Error(`${seq}: ${event.payload}`);
+    return true;
+  };
 }
 
 async function failure(opening: Promise<EventLog>): Promise<StoreOpenError> {
@@ -118,7 +129,7 @@ describe('opening an LMDB store', () => {
 });
 
 describe('reading a store that a server has', () => {
-  it('sees what is committed and changes nothing', async () => {
+  it('sees what is committed when it opens it, and changes nothing', async () => {
     const scope = testScope();
     const dir = tempDir(scope);
     // In another process: two environments of one process would be one and the same.
@@ -142,11 +153,44 @@ describe('reading a store that a server has', () => {
     expect(statSync(path).mtimeMs).toBe(before.mtime);
 
     writer.child.stdin?.write('x');
-    await waitFor('the reader to see a new event', () => reader.lastSeq(2) > head);
     await waitFor('the writer to go on', () => writer.lines.length === 1 + 12);
-    expect(reader.lastSeq(2)).toBe((writer.lines.at(-1) as [number, number])[1]);
+    expect(reader.lastSeq(2)).toBe(head);
     await reader.close();
+    const later = await openLmdbEventLogReadOnly(dir);
+    expect(later.lastSeq(2)).toBe((writer.lines.at(-1) as [number, number])[1]);
+    await later.close();
     expect(readdirSync(dir)).toEqual(names);
+  });
+
+  it('takes nothing from the writer, however often it is opened while that one commits', {
+    timeout: 60_000,
+  }, async () => {
+    const dir = tempDir(testScope());
+    const writer = startStoreProcess(testScope(), ['append', dir, '2']);
+    await writer.first();
+    for (let n = 0; n < 800; n++) await (await openLmdbEventLogReadOnly(dir)).close();
+    await writer.kill();
+    const log = await openLmdbEventLog(dir);
+    for (const num of [1, 2]) {
+      const told = writer.lines.slice(1).filter((line) => (line as [number, number])[0] === num) as [number, number][];
+      expect(log.lastSeq(num)).toBeGreaterThanOrEqual(told.at(-1)?.[1] ?? Number.NaN);
+      expect(log.scan(num, 1, log.lastSeq(num), isRight(num))).toEqual({ outcome: 'end' });
+    }
+    await log.close();
+  });
+
+  it('reads what it found, however much is written meanwhile', async () => {
+    const scope = testScope();
+    const dir = tempDir(scope);
+    const writer = startStoreProcess(scope, ['append', dir, '2']);
+    await waitFor('some rounds', () => writer.lines.length > 200);
+    const reader = await openLmdbEventLogReadOnly(dir);
+    const head = reader.lastSeq(2);
+    const told = writer.lines.length;
+    await waitFor('many more', () => writer.lines.length > told + 600);
+    expect(reader.lastSeq(2)).toBe(head);
+    expect(reader.scan(2, 1, head, isRight(2))).toEqual({ outcome: 'end' });
+    await reader.close();
   });
 
   it('fails when there is none, and makes none', async () => {
