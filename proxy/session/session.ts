@@ -237,12 +237,9 @@ export class Session implements PumpSource {
     return this.intake.skips(seq, attachment);
   }
 
-  /** Whether a terminal runs at the client of this view. */
+  /** Whether the client of this view shows a terminal itself. */
   ownsTerminal(view: View, terminalId: string): boolean {
-    const owner = this.clientRequests.terminals.ownerOf(terminalId);
-    return (
-      owner !== undefined && (owner === view || (owner.identity !== undefined && owner.identity === view.identity))
-    );
+    return this.clientRequests.terminals.isShownBy(view, terminalId);
   }
 
   damaged(seq: number, detail: string): void {
@@ -258,7 +255,7 @@ export class Session implements PumpSource {
     const known = this.clients.get(client);
     if (known) {
       this.approvals.clientMoved(client);
-      this.intake.forget(known);
+      this.#forgetView(known);
       known.restart(position);
     }
     const attachment = known ?? new Attachment(position, client);
@@ -280,10 +277,16 @@ export class Session implements PumpSource {
     this.clients.delete(client);
     for (const answer of attachment.takeAnswers(this.damage)) client.send(answer);
     client.kick();
-    this.intake.forget(attachment);
+    this.#forgetView(attachment);
     this.approvals.clientLeft(client);
     this.clientRequests.clientLeft(client);
     this.presence.left(client);
+  }
+
+  /** What this attachment was shown live is no longer on a screen. */
+  #forgetView(attachment: Attachment): void {
+    this.intake.forget(attachment);
+    this.clientRequests.terminals.forget(attachment);
   }
 
   /** The agent process is gone. */

@@ -10,6 +10,7 @@ import { type JsonObject, type ResponseMessage, isObject, requestText } from '..
 import { items, parseWire, stringifyWire, valueAt } from '../../protocol/wire-text.ts';
 import { SHOWN_TERMINALS_BYTES, boundHit } from '../bounds.ts';
 import type { AgentRequest } from './agent-request.ts';
+import type { Attachment, View } from './attachment.ts';
 import type { Client } from './client.ts';
 import { publicParams } from './public-params.ts';
 import { sameClient } from './same-client.ts';
@@ -22,6 +23,8 @@ interface Terminal {
   /** The last answer to `terminal/output` that was seen. */
   output: JsonObject | undefined;
   released: boolean;
+  /** Released: those who show it and were not sent its output as text. */
+  readonly shownTo: Set<Attachment>;
 }
 
 /** A tool call that shows terminals: its content as it was last said, wire text. */
@@ -55,6 +58,23 @@ export class Terminals {
   ownerOf(terminalId: string): Client | undefined {
     const terminal = this.#terminals.get(terminalId);
     return terminal?.released ? undefined : terminal?.owner;
+  }
+
+  /**
+   * Whether a client shows this terminal itself. One that was released before the call that shows it was sent: its owner
+   * has it on the screen, and is not told what it printed.
+   */
+  isShownBy(view: View, terminalId: string): boolean {
+    const terminal = this.#terminals.get(terminalId);
+    if (!terminal) return false;
+    const { owner, released, shownTo } = terminal;
+    if (released) return [...shownTo].some((attachment) => attachment.view === view);
+    return owner === view || (owner.identity !== undefined && owner.identity === view.identity);
+  }
+
+  /** The attachment begins its view anew, or is gone. */
+  forget(attachment: Attachment): void {
+    for (const { shownTo } of this.#terminals.values()) shownTo.delete(attachment);
   }
 
   /** Takes note of an answer to the agent. An error: the agent gets that instead. */
@@ -131,7 +151,8 @@ export class Terminals {
 
   agentExited(): void {
     for (const [terminalId, { released }] of this.#terminals) if (!released) this.#release(terminalId);
-    this.#terminals.clear();
+    // Nothing more will show them, but calls that do may still be on their way to their owners.
+    for (const terminal of this.#terminals.values()) terminal.output = undefined;
     this.#shown.clear();
     this.#shownBytes = 0;
   }
@@ -155,7 +176,13 @@ export class Terminals {
       return rpcError('invalid_params', 'the client used the id of another client’s live terminal');
     }
     this.#terminals.delete(terminalId);
-    this.#terminals.set(terminalId, { owner: client, sessionId, output: undefined, released: false });
+    this.#terminals.set(terminalId, {
+      owner: client,
+      sessionId,
+      output: undefined,
+      released: false,
+      shownTo: new Set(),
+    });
     return undefined;
   }
 
@@ -180,19 +207,26 @@ export class Terminals {
   #append(toolCallId: string): void {
     const shown = this.#shown.get(toolCallId);
     if (!shown) return;
-    const owners: Client[] = [];
+    const ended: Terminal[] = [];
     const content = replaceTerminals(shown.content, (terminalId) => {
       const terminal = this.#terminals.get(terminalId);
       if (!terminal?.released) return undefined;
-      owners.push(terminal.owner);
+      ended.push(terminal);
       return outputText(terminal.output);
     });
     if (content === shown.content) return;
     this.#show(toolCallId, terminalIds(content).length === 0 ? undefined : { ...shown, content });
     const wire = `{"sessionUpdate":"tool_call_update","toolCallId":${stringifyWire(toolCallId)},"content":${content},"_meta":{"sidecar":{"terminal":true}}}`;
-    const seen = [...this.#session.clients].filter(([client]) => owners.some((owner) => sameClient(owner, client)));
     // Its owner goes on showing the terminal itself.
-    this.#session.intake.ownUpdate(wire, toolCallId, shown.childSessionId, new Set(seen.map(([, to]) => to)));
+    const seen = new Set<Attachment>();
+    for (const [client, attachment] of this.#session.clients) {
+      for (const { owner, shownTo } of ended) {
+        if (!sameClient(owner, client)) continue;
+        seen.add(attachment);
+        shownTo.add(attachment);
+      }
+    }
+    this.#session.intake.ownUpdate(wire, toolCallId, shown.childSessionId, seen);
   }
 }
 

@@ -357,6 +357,26 @@ describe('terminals', () => {
     expect(owner.received.filter(({ message }) => message.method === 'terminal/output')).toHaveLength(1);
   });
 
+  it('[RQ6] released before the call that shows it was sent: still on its owner’s screen, text in every later view', async () => {
+    const inner = testScope();
+    const owner = await room.enter({}, inner);
+    owner.handlers.set('terminal/output', () => ({ output: 'printed', truncated: false }));
+    owner.handlers.set('terminal/release', () => ({}));
+    const sessionId = await owner.newSession();
+    const other = await room.enter({}, inner);
+    await terminalAt(owner, sessionId, 't4');
+    await other.load(sessionId);
+    room.life().send({ id: 'release-t4', method: 'terminal/release', params: { sessionId, terminalId: 't4' } });
+    await answerAt(room.life(), 'release-t4');
+    room.life().update(sessionId, shows('t4'));
+    await other.until('the output', () => contents(other, sessionId).length === 2);
+    expect(contents(other, sessionId)[1]).toContain('printed');
+    await settled(owner);
+    expect(contents(owner, sessionId)).toEqual(['[{"type":"terminal","terminalId":"t4"}]']);
+    await owner.load(sessionId);
+    expect(contents(owner, sessionId).slice(1)).toEqual(contents(other, sessionId));
+  });
+
   it('[RQ6] of an owner that leaves the session: it can still be asked what they printed', async () => {
     const inner = testScope();
     const owner = await room.enter({}, inner);
