@@ -299,7 +299,10 @@ class Server {
     const running = (): Session[] => [...this.#registry.open()].filter((session) => session.turns.current);
     for (const session of this.#registry.open()) session.turns.stopQueued('the sidecar is stopping');
     while (running().length > 0 && Date.now() < deadline) await delay(20);
-    for (const session of running()) session.turns.cancel();
+    for (const session of running()) {
+      session.approvals.interruptForStop('the sidecar is stopping');
+      session.turns.cancel();
+    }
     const grace = Date.now() + AGENT_GRACE_MS;
     while (running().length > 0 && Date.now() < grace) await delay(20);
     await Promise.all(this.#listeners.map((listener) => Promise.race([listener.close(), delay(0)])));

@@ -31,6 +31,7 @@ import { type AgentRequest, errorAnswer } from './agent-request.ts';
 import { type CardFacts, Cards } from './cards.ts';
 import type { Client } from './client.ts';
 import { Elicitations } from './elicitations.ts';
+import { recordedParams } from './public-params.ts';
 import { controllersOf } from './same-client.ts';
 import type { Session } from './session.ts';
 
@@ -66,7 +67,7 @@ export interface PendingApproval {
   readonly toolCallId: string | undefined;
   readonly seq: number;
   readonly method: string;
-  /** The agent's params, wire text. */
+  /** The agent's params with the session's public id, wire text. */
   readonly paramsText: string;
   readonly reopened: boolean;
 }
@@ -97,7 +98,8 @@ export class Approvals {
     return [...this.#open.values()]
       .filter(({ state }) => state.phase === 'pending')
       .map(({ approvalId, turnId, toolCallId, seq, request, facts }) => {
-        const { method, paramsText } = request;
+        const { method } = request;
+        const paramsText = recordedParams(this.#session, request.paramsText);
         return { approvalId, turnId, toolCallId, seq, method, paramsText, reopened: facts.reopened === true };
       });
   }
@@ -181,6 +183,17 @@ export class Approvals {
     for (const entry of this.#open.values()) {
       entry.why = why;
       this.#step(entry, { type: 'agent_exited' });
+    }
+  }
+
+  /** The sidecar is stopping while the agent still waits: nobody has decided, and the agent, which is cancelled, gets no consent. */
+  interruptForStop(why: string): void {
+    for (const entry of this.#open.values()) {
+      if (entry.state.phase !== 'pending') continue;
+      entry.why = why;
+      this.#step(entry, { type: 'agent_exited' });
+      const { request } = entry;
+      request.agent.respond(responseText(request.id, cancelledResult(request.method)));
     }
   }
 
@@ -296,7 +309,8 @@ export class Approvals {
       case 'approval_requested':
       case 'approval_reopened': {
         const before = 'previousOutcome' in facts ? `,"previousOutcome":${stringifyWire(facts.previousOutcome)}` : '';
-        const payload = `${id},"method":${stringifyWire(request.method)}${before},"params":${request.paramsText}}`;
+        const params = recordedParams(this.#session, request.paramsText);
+        const payload = `${id},"method":${stringifyWire(request.method)}${before},"params":${params}}`;
         this.#session.record({ ...event, payload }, { settled: (seq) => this.#recorded(entry, seq) });
         return;
       }

@@ -24,6 +24,7 @@ import {
 } from '../support/room.ts';
 import { runCommand } from '../support/sidecar.ts';
 import { Scope, testScope } from '../support/scope.ts';
+import { setStage } from '../support/stage.ts';
 import type { AgentLife } from '../support/scripted-agent.ts';
 import { seededRandom } from '../support/seeded-random.ts';
 
@@ -143,6 +144,23 @@ describe('the agent exits', () => {
   });
 });
 
+it('[AP1] is stored and listed under the public id of a session that lives in another agent session', async () => {
+  const { client, life, sessionId, agent } = await setStage(testScope(), { optIn: true });
+  life.exit(1);
+  await client.until('the exit', ({ message }) => at(message, 'params', 'state') === 'exited');
+  void client.prompt(sessionId, 'go on').catch(() => undefined);
+  const second = await agent.life(1);
+  const agentSessionId = at((await second.saw('session/prompt')).message, 'params', 'sessionId');
+  expect(agentSessionId).not.toBe(sessionId);
+  askPermission(second, String(agentSessionId), CALL);
+  await card(client, sessionId);
+  for (const method of ['_sidecar/approvals', '_sidecar/events']) {
+    const told = JSON.stringify(await client.request(method, { sessionId, types: ['approval_requested'] }));
+    expect(told).toContain(`"params":{"sessionId":"${sessionId}"`);
+    expect(told).not.toContain(agentSessionId);
+  }
+});
+
 describe('--approval-timeout', () => {
   it('[AP5] records the first reject_once option, else cancelled or declined, never a yes', async () => {
     const scope = testScope();
@@ -167,6 +185,39 @@ describe('--approval-timeout', () => {
     await withdrawn(client, asked);
     const told = await toldOf(client, approvalIdOf(asked), 'resolved');
     expect(told.message.params?.['by']).toBeUndefined();
+  });
+});
+
+describe('SIGTERM of the sidecar', () => {
+  it('[AP7] interrupts what is pending: the agent gets no consent, the turn ends cancelled, and it is asked again later', async () => {
+    const scope = testScope();
+    const room = await openRoom(scope, { args: ['--drain', '100ms'] });
+    const client = await room.enter();
+    const sessionId = await client.newSession();
+    const prompt = client.ask('session/prompt', { sessionId, prompt: [{ type: 'text', text: 'go' }] });
+    const first = await room.agent.life(0);
+    const running = await first.saw('session/prompt');
+    const request = askPermission(first, sessionId, CALL);
+    const asked = await card(client, sessionId);
+    const approvalId = approvalIdOf(asked);
+    const stopped = room.sidecar.stop();
+    await toldOf(client, approvalId, 'interrupted');
+    await withdrawn(client, asked);
+    expect((await answerAt(first, request)).result).toEqual({ outcome: { outcome: 'cancelled' } });
+    await first.saw('session/cancel');
+    first.reply(running.message, { stopReason: 'cancelled' });
+    expect(at((await prompt).message.result, 'stopReason')).toBe('cancelled');
+    await stopped;
+    const events = await approvalEvents(room.sidecar.store, sessionId);
+    expect(events.map(({ type }) => type)).toEqual(['approval_requested', 'approval_interrupted']);
+    await room.sidecar.start();
+    const back = await room.enter();
+    await back.load(sessionId);
+    const second = await promptReaches(room, back, sessionId, 'go on');
+    askPermission(second, sessionId, CALL);
+    const again = await card(back, sessionId);
+    expect(approvalIdOf(again)).toBe(approvalId);
+    expect(at(again.message, 'params', '_meta', 'sidecar', 'previousOutcome')).toBeUndefined();
   });
 });
 
