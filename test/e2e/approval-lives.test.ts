@@ -145,7 +145,8 @@ describe('the agent exits', () => {
 });
 
 it('[AP1] is stored and listed under the public id of a session that lives in another agent session', async () => {
-  const { client, life, sessionId, agent } = await setStage(testScope(), { optIn: true });
+  const args = ['--drain', '100ms'];
+  const { client, life, sessionId, agent } = await setStage(testScope(), { optIn: true, args });
   life.exit(1);
   await client.until('the exit', ({ message }) => at(message, 'params', 'state') === 'exited');
   void client.prompt(sessionId, 'go on').catch(() => undefined);
