@@ -43,6 +43,12 @@ const TABLE = {
     retry: 'later',
     text: 'The sidecar failed to handle the request. Its log on stderr tells why.',
   },
+  client_gone: {
+    code: -32603,
+    fault: 'client',
+    retry: 'no',
+    text: 'The client that had this request is gone. Whether it was carried out is not known.',
+  },
   log_damaged: {
     code: -32603,
     fault: 'sidecar',

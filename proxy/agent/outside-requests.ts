@@ -57,7 +57,7 @@ export class OutsideRequests {
     const { client } = chosen;
     const requestId = client.expect((answer) => {
       this.#pending.delete(request.id);
-      if (answer === 'gone') errorAnswer(request, rpcError('internal', 'the client that had this request is gone'));
+      if (answer === 'gone') errorAnswer(request, rpcError('client_gone'));
       else request.agent.respond(withId(answer, request.id));
     });
     this.#pending.set(request.id, { client, requestId });

@@ -2,18 +2,9 @@
  * `session/load` and `session/resume`: served from the log. Load is attach and replay; resume replays only with a
  * cursor. Order on the wire: replay, open run, pending tool progress, response, pending approvals, live.
  */
-import type { Position } from '../../protocol/event-id.ts';
-import {
-  type RequestMessage,
-  errorText,
-  isObject,
-  notificationText,
-  paramsOf,
-  responseText,
-} from '../../protocol/json-rpc.ts';
+import { type RequestMessage, errorText, notificationText, paramsOf, responseText } from '../../protocol/json-rpc.ts';
 import { currentAnswer } from '../../protocol/v1/current-answer.ts';
 import { stringifyWire, valueAt } from '../../protocol/wire-text.ts';
-import { isTextBoundary, resolveCursor } from '../../storage/cursor.ts';
 import type { Connection } from '../connection.ts';
 import { resultFor } from '../session/client-view.ts';
 import type { Session } from '../session/session.ts';
@@ -21,18 +12,18 @@ import { withSidecarMeta } from '../../protocol/sidecar-meta.ts';
 import { importSession, mayImport } from '../agent/import-session.ts';
 import { serversDigest } from '../kept-servers.ts';
 import { factsOf, rememberServers } from './new-session.ts';
+import { parentIdOf } from '../child-sessions.ts';
+import { attachToChild } from './attach-child.ts';
+import { replayStart } from './replay-start.ts';
 import { attachAt, sessionOf } from './session-of.ts';
-
-export type ReplayReason = 'no_cursor' | 'malformed' | 'foreign' | 'ahead' | 'diverged' | 'expired';
-
-interface Start {
-  readonly mode: 'tail' | 'full' | 'none';
-  readonly position: Position;
-  readonly reason?: ReplayReason | undefined;
-}
 
 export function attachSession(connection: Connection, message: RequestMessage): void {
   const { sessionId, cwd } = paramsOf(message);
+  const parentId = parentIdOf(connection.house, sessionId);
+  if (parentId !== undefined) {
+    attachToChild(connection, message, String(sessionId), parentId);
+    return;
+  }
   if (connection.role === 'controller' && typeof cwd === 'string' && mayImport(connection.house, sessionId)) {
     void importAndAttach(connection, message, sessionId, cwd);
     return;
@@ -63,7 +54,7 @@ async function importAndAttach(
 function attachNow(connection: Connection, message: RequestMessage, session: Session): void {
   if (!connection.open) return;
   rememberServers(connection, message, session);
-  const start = startOf(session, message);
+  const start = replayStart(session, message);
   connection.house.metrics.replays.add([start.mode, start.reason ?? '']);
   const tip = session.order.tip;
   const attachment = attachAt(connection, session, start.position);
@@ -73,7 +64,7 @@ function attachNow(connection: Connection, message: RequestMessage, session: Ses
     const params = {
       ...told,
       phase: 'begin',
-      fromEventId: session.eventId(start.position),
+      fromEventId: start.cursor ?? session.eventId(start.position),
       toEventId: session.eventId(tip),
     };
     const wire = notificationText('_sidecar/replay', stringifyWire(params));
@@ -113,33 +104,4 @@ function notApplied(connection: Connection, message: RequestMessage, session: Se
     if (kept === undefined || serversDigest(kept) !== used) names.push('mcpServers');
   }
   return names.length > 0 ? names : undefined;
-}
-
-/** Where the replay starts, and why there. */
-function startOf(session: Session, message: RequestMessage): Start {
-  const meta = paramsOf(message)['_meta'];
-  const outer = isObject(meta) ? meta : {};
-  const sidecar = isObject(outer['sidecar']) ? outer['sidecar'] : {};
-  const cursor = sidecar['afterEventId'] ?? outer['cursor'];
-  const { order, row } = session;
-  const beginning = { seq: row.low - 1, offset: 0 };
-  if (cursor === undefined && message.method === 'session/resume') {
-    return { mode: 'none', position: order.tip, reason: 'no_cursor' };
-  }
-  const front = order.front;
-  const openRun = front && { seq: order.head + 1, length: front.length };
-  let resolved = resolveCursor({ log: session.log, row, boot: session.boot, cursor, openRun });
-  if (
-    'ok' in resolved &&
-    front &&
-    resolved.ok.seq === order.head &&
-    resolved.ok.offset > 0 &&
-    resolved.ok.offset < front.length
-  ) {
-    const boundary = isTextBoundary(front.bytes, front.textStart, front.textStart + resolved.ok.offset);
-    if (!boundary) resolved = { reason: 'malformed' };
-  }
-  if ('ok' in resolved) return { mode: 'tail', position: resolved.ok };
-  if (sidecar['fallback'] === 'none') return { mode: 'none', position: order.tip, reason: resolved.reason };
-  return { mode: 'full', position: beginning, reason: resolved.reason };
 }

@@ -6,6 +6,7 @@ import type { RpcError } from '../../protocol/error.ts';
 import { type Position, comparePositions } from '../../protocol/event-id.ts';
 import { errorText } from '../../protocol/json-rpc.ts';
 import { stringifyWire } from '../../protocol/wire-text.ts';
+import { ChildReplay } from './child-replay.ts';
 
 /** A message that is sent when the position has reached `seq, offset`. */
 export interface Owed extends Position {
@@ -53,6 +54,10 @@ export class Attachment {
   attachedAt: Position = { seq: 0, offset: 0 };
   /** Messages up to here are marked `isReplay`; undefined when nothing is being replayed in full. */
   replayUntil: Position | undefined;
+  /** Children that were loaded by their own ids, wire text: shown whatever the client advertised. */
+  readonly children = new Set<string>();
+  /** Replays of children that have been asked for and are not over. */
+  childReplay: ChildReplay | undefined;
   #owed: Owed[] = [];
   /** Turns whose prompt this attachment sent since its view began: it has them on its screen. */
   readonly ownTurns = new Set<string>();
@@ -130,8 +135,19 @@ export class Attachment {
   restart(position: Position): void {
     this.position = position;
     this.replayUntil = undefined;
+    this.childReplay = undefined;
     this.ownTurns.clear();
     this.prefetched = 0;
     this.#owed = this.#owed.filter((owed) => owed.what === 'answer');
+  }
+
+  /** Shows a child's updates from a position on, and everything else from where the view is. */
+  replayChild(child: string, from: Position, full: boolean): void {
+    const { position } = this;
+    if (!this.childReplay || this.childReplay.isOver(position)) this.childReplay = new ChildReplay(position);
+    this.childReplay.add(child, from, full, position);
+    if (comparePositions(from, position) >= 0) return;
+    this.position = from;
+    this.prefetched = 0;
   }
 }

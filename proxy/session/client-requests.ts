@@ -162,7 +162,7 @@ export class ClientRequests {
       if (requestId !== undefined || !sameClient(owner, client)) continue;
       this.#pending.delete(id);
       this.#session.logger.info({ clientId: client.clientId, method: request.method }, 'a client left a request open');
-      errorAnswer(request, rpcError('internal', 'the client that had this request is gone; its outcome is not known'));
+      errorAnswer(request, rpcError('client_gone'));
     }
     this.terminals.ownerLost(client);
   }

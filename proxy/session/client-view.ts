@@ -1,19 +1,20 @@
 /**
  * What one client is shown of an update beyond what it hides by kind: options that are on or off only when it knows
- * them, another client's terminals as text, children only when it knows of them.
+ * them, another client's terminals as text, children only when it knows of them or asked for them.
  */
 import { withoutItemsOfType } from '../../protocol/v1/gates.ts';
 import { UPDATE_KINDS } from '../../protocol/v1/update-kinds.ts';
 import { memberAt, setValue, splice } from '../../protocol/wire-text.ts';
-import type { View } from './attachment.ts';
+import type { Attachment, View } from './attachment.ts';
 import { replaceTerminals } from './terminals.ts';
 
 /** Whether a terminal runs at the client of this view. */
 export type OwnsTerminal = (view: View, terminalId: string) => boolean;
 
-/** Whether the client is shown updates with this envelope at all. */
-export function isShown(view: View, kind: number, childSessionId: string | undefined): boolean {
-  return !view.hidden.has(kind) && (childSessionId === undefined || view.children);
+/** Whether the client is shown updates with this envelope at all. @param childSessionId wire text */
+export function isShown({ view, children }: Attachment, kind: number, childSessionId: string | undefined): boolean {
+  if (view.hidden.has(kind)) return false;
+  return childSessionId === undefined || view.children || children.has(childSessionId);
 }
 
 /** Whether `updateFor` may change an update for some client. Looked at once, when it is recorded. */

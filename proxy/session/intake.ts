@@ -39,6 +39,9 @@ export interface AcceptedText {
   readonly bodyEnd: number;
 }
 
+/** Who has seen what an event says as live patches. */
+type Seen = Pick<PendingPatch, 'seenBy' | 'childSessionId'>;
+
 /** Events that some clients have seen live: kept until all those are past them. */
 const MAX_SEEN = 64;
 
@@ -47,9 +50,9 @@ export class Intake {
   readonly #owns = (view: View, terminalId: string): boolean => this.#session.ownsTerminal(view, terminalId);
   readonly #progress = new ToolProgress();
   /** Which attachments have seen an event as live patches, by its seq. */
-  readonly #seen = new Map<number, Set<Attachment>>();
+  readonly #seen = new Map<number, Seen>();
   /** The same of events that are not committed yet. */
-  readonly #unsettled = new Set<Set<Attachment>>();
+  readonly #unsettled = new Set<Seen>();
   #lastShape: TextShape | undefined;
   #lastUpdateAt = 0;
 
@@ -118,30 +121,34 @@ export class Intake {
 
   /** An event that this attachment has seen as live patches. */
   skips(seq: number, attachment: Attachment): boolean {
-    return this.#seen.size > 0 && (this.#seen.get(seq)?.has(attachment) ?? false);
+    return this.#seen.size > 0 && (this.#seen.get(seq)?.seenBy.has(attachment) ?? false);
   }
 
-  /** The attachment is gone or begins its view anew. */
-  forget(attachment: Attachment): void {
-    for (const { seenBy } of this.#progress.all()) seenBy.delete(attachment);
-    for (const seen of this.#unsettled) seen.delete(attachment);
-    for (const seen of this.#seen.values()) seen.delete(attachment);
+  /** The attachment is gone or begins its view anew. @param child only that of a child, wire text */
+  forget(attachment: Attachment, child?: string): void {
+    for (const seen of [...this.#progress.all(), ...this.#unsettled, ...this.#seen.values()]) {
+      const { childSessionId } = seen;
+      const other = child !== undefined && (childSessionId === undefined || encodeWire(childSessionId) !== child);
+      if (!other) seen.seenBy.delete(attachment);
+    }
   }
 
-  /** Owes an attachment the pending tool progress, which no event holds yet. */
-  owePending(attachment: Attachment): void {
+  /** Owes an attachment the pending tool progress, which no event holds yet. @param child only that of a child, wire text */
+  owePending(attachment: Attachment, child?: string): void {
     const { envelope, host, order } = this.#session;
     const { view } = attachment;
     const { sidecar } = view;
     for (const patch of this.#progress.all()) {
       const { turnId, seenBy } = patch;
-      if (!isShown(view, UPDATE_KINDS.tool_call_update, patch.childSessionId)) continue;
       const childSessionId = patch.childSessionId === undefined ? undefined : encodeWire(patch.childSessionId);
+      if (child !== undefined && childSessionId !== child) continue;
+      if (!isShown(attachment, UPDATE_KINDS.tool_call_update, childSessionId)) continue;
       const facts = { turnId, time: host.now(), synthetic: false, childSessionId };
       const update = updateFor(view, UPDATE_KINDS.tool_call_update, patchUpdate(patch), this.#owns);
       // In the order, not at the position: the call itself may still wait for its commit.
       order.note((at) => {
-        const wire = renderUpdate(envelope, facts, update, this.#session.eventId(at), false, sidecar, sidecar);
+        const isReplay = attachment.replayUntil !== undefined;
+        const wire = renderUpdate(envelope, facts, update, this.#session.eventId(at), isReplay, sidecar, sidecar);
         attachment.owe({ ...at, what: 'passing', wire });
         if ([...this.#session.clients.values()].includes(attachment)) seenBy.add(attachment);
       });
@@ -231,20 +238,21 @@ export class Intake {
     this.#recordSeen(event, seenBy);
   }
 
-  /** Appends an update of a tool call. @param seen who need not be sent it; read when the event is durable */
-  #recordSeen(event: Omit<EventFields, 'time'>, seen: Set<Attachment>): void {
+  /** Appends an update of a tool call. @param seenBy who need not be sent it; read when the event is durable */
+  #recordSeen(event: Omit<EventFields, 'time'>, seenBy: Set<Attachment>): void {
+    const seen = { seenBy, childSessionId: event.childSessionId };
     this.#unsettled.add(seen);
     const settled = (seq: number): void => {
       this.#unsettled.delete(seen);
       if (this.#seen.size >= MAX_SEEN) this.#forgetPassed();
-      if (seen.size > 0) this.#seen.set(seq, seen);
+      if (seenBy.size > 0) this.#seen.set(seq, seen);
     };
     this.#session.record(event, { kind: UPDATE_KINDS.tool_call_update, settled });
   }
 
   #forgetPassed(): void {
     for (const [seq, seen] of this.#seen) {
-      if ([...seen].every((attachment) => attachment.position.seq >= seq)) this.#seen.delete(seq);
+      if ([...seen.seenBy].every((attachment) => attachment.position.seq >= seq)) this.#seen.delete(seq);
     }
   }
 
@@ -259,7 +267,7 @@ export class Intake {
       const eventId = this.#session.eventId(at);
       for (const [client, attachment] of clients) {
         const { view } = attachment;
-        if (!isShown(view, kind, childSessionId)) continue;
+        if (!isShown(attachment, kind, childSessionId)) continue;
         if (attachment.behind) {
           seenBy?.delete(attachment);
           continue;

@@ -52,11 +52,13 @@ export class Presence {
     const wire = notificationText('_sidecar/clients', stringifyWire({ sessionId, clients: this.list() }));
     if (wire === this.#told) return;
     this.#told = wire;
-    for (const [client, attachment] of clients) {
-      if (!attachment.view.sidecar) continue;
-      attachment.oweNewest('clients', { ...order.tip, what: 'passing', wire });
-      client.kick();
-    }
+    order.note((at) => {
+      for (const [client, attachment] of clients) {
+        if (!attachment.view.sidecar) continue;
+        attachment.oweNewest('clients', { ...at, what: 'passing', wire });
+        client.kick();
+      }
+    });
   }
 
   /** RFD #533: those that attached with `session/attach` hear who went. */

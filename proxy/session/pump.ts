@@ -7,7 +7,7 @@
  *   text at head + 1 not yet sent?    -> all of it that has arrived, as one chunk
  *   nothing                           -> at the tip
  */
-import { chunkId, comparePositions } from '../../protocol/event-id.ts';
+import { type Position, chunkId, comparePositions } from '../../protocol/event-id.ts';
 import {
   decodeRecord,
   hasEnvelope,
@@ -21,6 +21,7 @@ import {
 import type { EventLog } from '../../storage/event-log.ts';
 import type { Outbox } from '../transport/outbox.ts';
 import type { Attachment, View } from './attachment.ts';
+import type { Judged } from './child-replay.ts';
 import { isShown, updateFor } from './client-view.ts';
 import type { Order } from './order.ts';
 import { type Envelope, UPDATE_TYPE, aroundUpdate, renderEvent, renderUpdate } from './render.ts';
@@ -174,8 +175,9 @@ function emit(
   const { position, view } = attachment;
   const from = position.offset;
   const next = { seq, offset: 0 };
-  const isReplay = attachment.replayUntil !== undefined && comparePositions(position, attachment.replayUntil) < 0;
-  if (!isReplay && attachment.replayUntil) attachment.replayUntil = undefined;
+  const judged = attachment.childReplay && judge(attachment, childOf(record, length, seq));
+  if (typeof judged === 'object') return stepOver(attachment, next, judged.goOnAt) ? 'whole' : 'part';
+  const isReplay = judged ? judged === 'full' : isReplayed(attachment);
   if (typeCode(record) !== UPDATE_TYPE) return emitOther(source, attachment, outbox, seq, record, length, isReplay);
   const kind = updateKind(record);
   if (view.hidden.has(kind) || source.skips(seq, attachment)) {
@@ -202,7 +204,7 @@ function emit(
       source.damaged(seq, stored.detail);
       return 'damaged';
     }
-    if (!isShown(view, kind, stored.childSessionId)) {
+    if (!isShown(attachment, kind, stored.childSessionId)) {
       attachment.position = next;
       return 'whole';
     }
@@ -217,6 +219,36 @@ function emit(
   }
   attachment.position = whole ? next : { seq: seq - 1, offset: to };
   return whole ? 'whole' : 'part';
+}
+
+/** Whether what comes next is part of a full replay. */
+function isReplayed(attachment: Attachment): boolean {
+  const until = attachment.replayUntil;
+  if (until === undefined) return false;
+  if (comparePositions(attachment.position, until) < 0) return true;
+  attachment.replayUntil = undefined;
+  return false;
+}
+
+function judge(attachment: Attachment, child: string | undefined): Judged {
+  const { childReplay, position } = attachment;
+  if (!childReplay?.isOver(position)) return childReplay?.judge(position, child);
+  attachment.childReplay = undefined;
+  return undefined;
+}
+
+/** The child that an event is of. What cannot be read is found to be so when it is sent. */
+function childOf(record: Buffer, length: number, seq: number): string | undefined {
+  if (typeCode(record) !== UPDATE_TYPE || !hasEnvelope(record)) return undefined;
+  const event = decodeRecord(record, length, seq, false);
+  return 'unreadable' in event ? undefined : event.childSessionId;
+}
+
+/** Moves the position behind what is not shown, at most to `goOnAt`; true when that is the end of it. */
+function stepOver(attachment: Attachment, end: Position, goOnAt: Position): boolean {
+  const whole = comparePositions(end, goOnAt) <= 0;
+  attachment.position = whole ? end : goOnAt;
+  return whole;
 }
 
 /** The common case: stored bytes between two constant strings. */
@@ -261,10 +293,15 @@ function emitFront(source: PumpSource, attachment: Attachment, outbox: PumpOutbo
   let to = run.length;
   const owed = attachment.nextOwed;
   if (owed && owed.seq === order.head && owed.offset > from && owed.offset < to) to = owed.offset;
+  const judged = judge(attachment, shape.childSessionId);
+  if (typeof judged === 'object') {
+    stepOver(attachment, { seq: order.head, offset: to }, judged.goOnAt);
+    return;
+  }
+  const isReplay = judged ? judged === 'full' : isReplayed(attachment);
   const until = attachment.replayUntil;
-  const isReplay = until !== undefined && comparePositions(attachment.position, until) < 0;
-  if (isReplay && until.seq === order.head) to = Math.min(to, until.offset);
-  if (isShown(attachment.view, shape.kind, shape.childSessionId)) {
+  if (!judged && isReplay && until?.seq === order.head) to = Math.min(to, until.offset);
+  if (isShown(attachment, shape.kind, shape.childSessionId)) {
     const eventId = chunkId(envelope.logId, seq, source.boot, to);
     const { sidecar } = attachment.view;
     const event = { ...shape, turnId: run.turnId, time: run.bornAt, synthetic: false };

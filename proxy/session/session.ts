@@ -12,6 +12,7 @@ import { type SessionState, applyEvent } from '../../protocol/v1/session-state.t
 import { UPDATE_KINDS } from '../../protocol/v1/update-kinds.ts';
 import { encodeWire, stringifyWire } from '../../protocol/wire-text.ts';
 import type { EventLog, SessionRow } from '../../storage/event-log.ts';
+import { isSessionId } from '../../storage/log-keys.ts';
 import type { HistoryCache } from '../../storage/history-cache.ts';
 import { closerEvents, REPAIR_REASON, repairEvents } from '../../storage/repair.ts';
 import type { Config } from '../config.ts';
@@ -29,6 +30,9 @@ import type { PumpSource } from './pump.ts';
 import { type Envelope, envelopeOf } from './render.ts';
 
 import { Turns } from './turns.ts';
+
+/** Children that a session's row names, the latest. */
+const MAX_ROW_CHILDREN = 1000;
 
 /** What a session needs from the house. */
 export interface SessionHost {
@@ -53,6 +57,12 @@ export interface SessionHost {
   damaged(session: Session, error: RpcError): void;
   /** The session leaves memory: nothing may lead to this object any more. */
   asleep(session: Session): void;
+}
+
+/** From where on a child is replayed. */
+interface ChildStart {
+  readonly mode: 'tail' | 'full' | 'none';
+  readonly position: Position;
 }
 
 /** Decides which updates are the agent's replay of what the log has (`agent/swallow.ts`). */
@@ -193,6 +203,7 @@ export class Session implements PumpSource {
       },
       type === 'update' ? options : this.host.watch.watched(this, event, options),
     );
+    const children = this.state.children.size;
     applyEvent(this.state, {
       seq: this.order.lastSeq,
       type,
@@ -204,10 +215,17 @@ export class Session implements PumpSource {
       payload: () => payload,
       value,
     });
+    if (this.state.children.size > children) this.#announced([...this.state.children].slice(children));
     if (type === 'turn_started' || type === 'turn_ended') this.presence.changed();
     if (kind === UPDATE_KINDS.session_info_update && this.state.title !== this.#row.title) {
       this.setRow({ title: this.state.title ?? null });
     }
+  }
+
+  /** Whoever asks for a child has to be led here, also when the log is cold. */
+  #announced(children: readonly string[]): void {
+    const known = [...(this.#row.children ?? []), ...children.filter(isSessionId)];
+    this.setRow({ children: known.slice(-MAX_ROW_CHILDREN) });
   }
 
   recordUpdate(
@@ -269,6 +287,21 @@ export class Session implements PumpSource {
     this.clientRequests.clientAttached(client);
     this.approvals.clientAttached(client);
     this.presence.attached();
+  }
+
+  /** The same for the events of one child, wire text; the view of everything else goes on where it is. */
+  attachForChild(client: Client, child: string, start: ChildStart): Attachment {
+    this.lastActive = this.host.now();
+    const known = this.clients.get(client);
+    if (known) this.approvals.clientMoved(client);
+    const attachment = known ?? new Attachment(this.order.tip, client);
+    attachment.attachedAt = this.order.tip;
+    this.clients.set(client, attachment);
+    attachment.children.add(child);
+    if (start.mode === 'none') return attachment;
+    this.intake.forget(attachment, child);
+    attachment.replayChild(child, start.position, start.mode === 'full');
+    return attachment;
   }
 
   detach(client: Client): void {
