@@ -26,6 +26,8 @@ export interface SessionRow {
   readonly title?: string | null;
   /** Agent session ids that were ever bound to this session; they are never listed or imported on their own. */
   readonly bound: readonly string[];
+  /** Agent session ids that this session has announced as its children: the latest of them. */
+  readonly children?: readonly string[];
   /** First seq that is still there, 1 unless pruned. */
   readonly low: number;
   readonly closed?: boolean;

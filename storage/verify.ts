@@ -105,6 +105,7 @@ function shapeProblem(row: SessionRow): string | undefined {
   if (!isNumber(row.createdAt, 0) || !isNumber(row.updatedAt, 0)) return 'its times are not times';
   if (!isNumber(row.low, 1)) return `its first event is ${JSON.stringify(row.low)}`;
   if (!Array.isArray(row.bound)) return 'it does not say which agent sessions it was bound to';
+  if (row.children !== undefined && !Array.isArray(row.children)) return 'its children are not a list';
   if (row.base && !(isNumber(row.base.num, 1) && isNumber(row.base.seq, 0))) return 'its parent is not one';
   return undefined;
 }

@@ -5,6 +5,7 @@
 import type { ErrorKind } from '../../protocol/error.ts';
 import { type NotificationMessage, type RequestMessage, paramsOf } from '../../protocol/json-rpc.ts';
 import { members } from '../../protocol/wire-text.ts';
+import { childRefusal, parentIdOf } from '../child-sessions.ts';
 import type { Connection } from '../connection.ts';
 
 export interface NotAllowed {
@@ -26,6 +27,9 @@ const MAKES_SESSIONS = new Set(['session/new', 'session/fork']);
 /** May name a session that the log does not have yet. */
 const IMPORTS = new Set(['session/load', 'session/resume', 'session/attach']);
 
+/** Take the id of a child. */
+const OF_CHILDREN = new Set(['session/load', 'session/resume']);
+
 /** Undefined: it may. */
 export function notAllowed(
   connection: Connection,
@@ -40,7 +44,9 @@ export function notAllowed(
   if (sessionId === undefined) {
     return WITHOUT_SESSION.has(method) ? undefined : { kind: 'method_not_found', detail };
   }
-  if (typeof sessionId !== 'string' || !onlySessions.has(sessionId)) {
+  // A child is its parent's: who loads it is on that.
+  const parent = parentIdOf(house, sessionId);
+  if (typeof sessionId !== 'string' || !onlySessions.has(parent ?? sessionId)) {
     return { kind: 'unknown_session', data: { sessionId } };
   }
   // The agent may read the first of two, we read the last.
@@ -48,7 +54,10 @@ export function notAllowed(
   if (params && members(wire, params.valueStart).filter(({ key }) => key === 'sessionId').length !== 1) {
     return { kind: 'invalid_params', detail: 'there must be one sessionId' };
   }
-  const row = house.log.row(sessionId);
+  if (parent !== undefined && !OF_CHILDREN.has(method)) {
+    return { kind: 'invalid_params', detail: childRefusal(method, sessionId, parent), data: { sessionId, parent } };
+  }
+  const row = house.log.row(parent ?? sessionId);
   const known = row ? !row.tombstone : IMPORTS.has(method);
   // An id that is not in the log would reach the agent as it is, where it may name something else.
   return known ? undefined : { kind: 'unknown_session', data: { sessionId } };

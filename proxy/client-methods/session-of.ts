@@ -1,6 +1,7 @@
 /** The session that a client's message names. */
 import { type NotificationMessage, type RequestMessage, errorText, paramsOf } from '../../protocol/json-rpc.ts';
 import { stringifyWire } from '../../protocol/wire-text.ts';
+import { childRefusal, parentIdOf } from '../child-sessions.ts';
 import type { Connection } from '../connection.ts';
 import type { AttachOptions, Attachment } from '../session/attachment.ts';
 import type { Position } from '../../protocol/event-id.ts';
@@ -12,8 +13,12 @@ export function sessionOf(connection: Connection, message: RequestMessage | Noti
   const opened = typeof sessionId === 'string' ? connection.house.registry.get(sessionId) : undefined;
   if (opened && 'session' in opened) return opened.session;
   if (message.kind === 'request') {
+    const parent = opened ? undefined : parentIdOf(connection.house, sessionId);
     if (opened) connection.send(errorText(message.id, stringifyWire(opened.error)));
-    else connection.fail(message.id, 'unknown_session', undefined, { sessionId });
+    else if (parent !== undefined) {
+      const detail = childRefusal(message.method, String(sessionId), parent);
+      connection.fail(message.id, 'invalid_params', detail, { sessionId, parent });
+    } else connection.fail(message.id, 'unknown_session', undefined, { sessionId });
   }
   return undefined;
 }
