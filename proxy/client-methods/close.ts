@@ -35,8 +35,10 @@ export function deleteSession(connection: Connection, message: RequestMessage): 
   const session = sessionOf(connection, message);
   if (!session) return;
   deleteForEveryone(connection.house, session, (problem) => {
-    if (problem === undefined) connection.send(responseText(message.id, '{}'));
-    else connection.fail(message.id, 'not_persisted', problem);
+    if (problem === undefined) {
+      void forget(connection.house, session);
+      connection.send(responseText(message.id, '{}'));
+    } else connection.fail(message.id, 'not_persisted', problem);
     connection.kick();
   });
 }
@@ -54,22 +56,16 @@ export function deleteForEveryone(house: House, session: Session, done: (problem
   session.turns.whenIdle(() => {
     house.registry.remove(session, (problem, live) => {
       if (problem === undefined) leaveAgent(house.agentHost, session.row.bound, live);
+      if (problem === undefined) house.mcpServers.delete(session.sessionId);
       done(problem);
-      if (problem === undefined) void forget(house, session);
     });
   });
 }
 
-/** Its events go in small commits behind everybody else's; what forks still read stays. */
 async function forget(house: House, session: Session): Promise<void> {
   house.history.forget(session.row.num);
-  house.mcpServers.delete(session.sessionId);
   try {
-    for (let row: typeof session.row | undefined = session.row; row; ) {
-      if (row.tombstone) await sweep(house, row.num);
-      const parent: number | undefined = row.base?.num;
-      row = parent === undefined ? undefined : [...house.log.rows()].find(({ num }) => num === parent);
-    }
+    await sweep(house, [session.row.num]);
   } catch (error) {
     house.logger.warn({ err: error, sessionId: session.sessionId }, 'events of a deleted session are left for later');
   }

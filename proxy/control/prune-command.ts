@@ -8,10 +8,11 @@ import { limitsNothing, prunedRecord, type Retention, SessionSizes, sharedUpTo, 
 import { type Cut, findCut, sessionsToPrune } from '../../storage/retention-plan.ts';
 import { foldLog } from '../session/open-session.ts';
 import type { Session } from '../session/session.ts';
-import { removeSession, requireCommitted, type StoreHost, sweep, sweepAll } from './store-host.ts';
+import { removeSessions, requireCommitted, type StoreHost, sweep, sweepAll } from './store-host.ts';
 
 const ROW_WAIT_MS = 10;
 const ROW_WAITS = 3000;
+const REMOVED_AT_ONCE = 16;
 
 export interface PruneOrder {
   readonly retention: Retention;
@@ -28,20 +29,9 @@ export type Pruned =
   | { readonly sessionId: string; readonly pruned: 'events'; readonly events: number; readonly low: number };
 
 export async function prune(host: StoreHost, order: PruneOrder, told: (pruned: Pruned) => void): Promise<void> {
-  const { log, now } = host;
+  const { log } = host;
   const { retention, row: only, dryRun, stopped = () => false } = order;
-  const gone = new Set<number>();
-  if (!limitsNothing(retention.sessions)) {
-    const sessions = await sizesOf(log, new SessionSizes(log), retention.sessions, (row) => isIdle(host, row));
-    for (const row of sessionsToPrune(sessions, retention.sessions, now())) {
-      // Asked again: much may have happened since.
-      if (stopped()) return;
-      if ((only && row.num !== only.num) || !isIdle(host, row)) continue;
-      gone.add(row.num);
-      told({ sessionId: row.sessionId, pruned: 'session', events: log.lastSeq(row.num) - row.low + 1 });
-      if (!dryRun) await removeSession(host, row);
-    }
-  }
+  const gone = limitsNothing(retention.sessions) ? new Set<number>() : await pruneSessions(host, order, told);
   if (limitsNothing(retention.events)) return;
   for (const row of only ? [only] : [...log.rows()]) {
     if (stopped()) return;
@@ -53,6 +43,32 @@ export async function prune(host: StoreHost, order: PruneOrder, told: (pruned: P
   }
   // A fork that was cut may have been the last that needed its parent's events.
   if (!dryRun) await sweepAll(host);
+}
+
+/** Whole sessions. Returns their numbers. */
+async function pruneSessions(host: StoreHost, order: PruneOrder, told: (pruned: Pruned) => void): Promise<Set<number>> {
+  const { log, now } = host;
+  const { retention, row: only, dryRun, stopped = () => false } = order;
+  const gone = new Set<number>();
+  let going: SessionRow[] = [];
+  const remove = async (): Promise<void> => {
+    const rows = going;
+    going = [];
+    const events = rows.map((row) => log.lastSeq(row.num) - row.low + 1);
+    if (!dryRun) await removeSessions(host, rows);
+    for (const [i, { sessionId }] of rows.entries()) told({ sessionId, pruned: 'session', events: events[i] ?? 0 });
+  };
+  const sessions = await sizesOf(log, new SessionSizes(log), retention.sessions, (row) => isIdle(host, row));
+  for (const row of sessionsToPrune(sessions, retention.sessions, now())) {
+    // Asked again: much may have happened since.
+    if (stopped()) return gone;
+    if ((only && row.num !== only.num) || !isIdle(host, row)) continue;
+    gone.add(row.num);
+    going.push(row);
+    if (going.length === REMOVED_AT_ONCE) await remove();
+  }
+  if (going.length > 0) await remove();
+  return gone;
 }
 
 function isIdle(host: StoreHost, row: SessionRow): boolean {
@@ -99,7 +115,7 @@ async function cutSession(host: StoreHost, row: SessionRow, cut: Cut): Promise<v
       await new Promise((resolve) => setTimeout(resolve, ROW_WAIT_MS));
     }
   }
-  await sweep(host, row.num);
+  await sweep(host, [row.num]);
 }
 
 /** For people, or a line of JSON. */

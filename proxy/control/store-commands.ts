@@ -11,7 +11,7 @@ import { CommandError } from '../cli/exit-code.ts';
 import { eventJson } from '../event-json.ts';
 import { foldLog } from '../session/open-session.ts';
 import type { ControlRequest, Print } from './control-protocol.ts';
-import { removeSession, requireCommitted, rowOf, type StoreHost } from './store-host.ts';
+import { removeSessions, requireCommitted, rowOf, type StoreHost } from './store-host.ts';
 import { isNewer } from '../version.ts';
 
 export async function runStoreCommand(host: StoreHost, request: ControlRequest, print: Print): Promise<void> {
@@ -84,7 +84,7 @@ async function importCommand(
 }
 
 async function deleteCommand(host: StoreHost, sessionId: string, print: Print): Promise<void> {
-  await removeSession(host, rowOf(host, sessionId));
+  await removeSessions(host, [rowOf(host, sessionId)]);
   print(sessionId);
 }
 

@@ -8,6 +8,9 @@ import { neededSegments, removeEvents, unneeded } from '../../storage/retention.
 import { CommandError } from '../cli/exit-code.ts';
 import type { Session } from '../session/session.ts';
 
+/** Sessions whose events go in the same commits. */
+const SWEPT_AT_ONCE = 8;
+
 /** A running server, as the commands see it. */
 export interface ServerPart {
   /** The session, opened if need be; undefined when its log cannot be read. */
@@ -52,8 +55,16 @@ export function requireCommitted(outcome: CommitOutcome): void {
   throw new CommandError(full ? 'failure' : 'store_failed', `not written: ${outcome.message}`, hint);
 }
 
-/** Takes a session, its events and its history away. @throws CommandError */
-export async function removeSession(host: StoreHost, row: SessionRow): Promise<void> {
+/** Takes sessions, their events and their histories away, all at once: a few at a time. @throws CommandError */
+export async function removeSessions(host: StoreHost, rows: readonly SessionRow[]): Promise<void> {
+  await Promise.all(rows.map((row) => endSession(host, row)));
+  await sweep(
+    host,
+    rows.map(({ num }) => num),
+  );
+}
+
+async function endSession(host: StoreHost, row: SessionRow): Promise<void> {
   const session = host.server?.open(row.sessionId);
   // It is being deleted already, and cannot be opened any more.
   if (!session && host.server?.opened(row.sessionId)) return;
@@ -65,7 +76,6 @@ export async function removeSession(host: StoreHost, row: SessionRow): Promise<v
     requireCommitted(await bulk.run({ row: { ...row, tombstone: true } }));
   }
   host.history.forget(row.num);
-  await sweep(host, row.num);
 }
 
 /**
@@ -79,16 +89,36 @@ async function inTheLog(commit: GroupCommit): Promise<void> {
   requireCommitted(await new BulkSource(commit, 0, 0).run({ removals: [{ num: 0, from: 0, to: 0 }] }));
 }
 
-/** Frees what a session no longer needs and no fork reads. */
-export async function sweep(
-  host: { readonly log: EventLog; readonly commit: GroupCommit },
-  num: number,
-): Promise<void> {
+interface Swept {
+  readonly log: EventLog;
+  readonly commit: GroupCommit;
+}
+
+/**
+ * Frees what sessions no longer need and no fork reads; what they kept of parents that are deleted, too. In small
+ * commits, behind everybody else's.
+ */
+export async function sweep(host: Swept, nums: readonly number[]): Promise<void> {
   await inTheLog(host.commit);
-  const row = [...host.log.rows()].find((candidate) => candidate.num === num);
-  if (!row) return;
-  const removals = unneeded(host.log, row, neededSegments(host.log));
-  requireCommitted(await removeEvents(new BulkSource(host.commit, num, host.log.lastSeq(num)), removals));
+  const byNum = new Map([...host.log.rows()].map((row) => [row.num, row]));
+  const rows = new Set<SessionRow>();
+  for (const num of nums) {
+    for (let row = byNum.get(num); row; row = row.base && byNum.get(row.base.num)) {
+      if (row.num === num || row.tombstone) rows.add(row);
+    }
+  }
+  await sweepRows(host, [...rows]);
+}
+
+async function sweepRows({ log, commit }: Swept, rows: readonly SessionRow[]): Promise<void> {
+  const needed = neededSegments(log);
+  for (let at = 0; at < rows.length; at += SWEPT_AT_ONCE) {
+    const some = rows.slice(at, at + SWEPT_AT_ONCE).map(async (row) => {
+      const removals = unneeded(log, row, needed);
+      return removeEvents(new BulkSource(commit, row.num, log.lastSeq(row.num)), removals);
+    });
+    for (const outcome of await Promise.all(some)) requireCommitted(outcome);
+  }
 }
 
 /** Frees the events of session numbers that no row names. */
@@ -102,11 +132,8 @@ export async function removeOrphans(host: StoreHost, nums: readonly number[]): P
 /** Frees what earlier deletions and cuts have left: a server may end in the middle of one. */
 export async function sweepAll(host: StoreHost): Promise<void> {
   await inTheLog(host.commit);
-  const needed = neededSegments(host.log);
-  for (const row of host.log.rows()) {
-    if (!row.tombstone && row.low === 1) continue;
-    const removals = unneeded(host.log, row, needed);
-    if (removals.length === 0) continue;
-    requireCommitted(await removeEvents(new BulkSource(host.commit, row.num, host.log.lastSeq(row.num)), removals));
-  }
+  await sweepRows(
+    host,
+    [...host.log.rows()].filter(({ tombstone, low }) => tombstone || low > 1),
+  );
 }

@@ -65,7 +65,7 @@ it('[RT4] a fork that is cut keeps its own forks whole, and what they read of it
   expect(read(log, grandchild)).toBe(17);
   // The parent goes: what the grandchild reads of it stays.
   await log.commit({ appends: [], rows: [{ ...parent, tombstone: true }] });
-  await sweep({ log, commit }, 1);
+  await sweep({ log, commit }, [1]);
   expect(read(log, grandchild)).toBe(17);
   expect(log.firstStored(1, 9)).toBeUndefined();
   expect((await verifyStore({ log, found: () => undefined })).findings).toBe(0);
@@ -89,7 +89,7 @@ it('[RT4] a fork that is being made when its parent is swept keeps its events', 
   const fork = sessionRow(2, { base: { num: 1, seq: 8 } });
   const records = [encodeRecord({ type: 'session_created', required: true, time: 1, payload: '{}' }, { boot: '' })];
   const made = new BulkSource(commit, 2, 8).run({ records, row: fork });
-  await settle(Promise.all([other, made, sweep({ log, commit }, 1)]));
+  await settle(Promise.all([other, made, sweep({ log, commit }, [1])]));
   expect(read(log, fork)).toBe(9);
   expect(log.firstStored(1, 9)).toBe(12);
 });
