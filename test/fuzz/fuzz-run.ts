@@ -247,7 +247,8 @@ class FuzzRun {
     if (!isRequest(message)) return true;
     const m = this.#messages;
     const { method } = message;
-    const sessionId = String(at(message, 'params', 'sessionId'));
+    const named = at(message, 'params', 'sessionId');
+    const sessionId = typeof named === 'string' ? named : '';
     if (method === 'initialize') this.#live.clear();
     if (method === 'session/new') this.#live.add(`agent-session-${++this.#made}`);
     // What an agent accepted once is repeated in each new process; one that then never answers is of no use to anybody.
