@@ -5,13 +5,14 @@
  *
  *   owner  -> {"pid":1234}
  *   reader -> hold      (nothing: it only wanted to know who has the store)
- *   owner  -> held
+ *   owner  -> held, or busy
  *   reader -> .         every 5 s
  */
 import type { Socket } from 'node:net';
 
 export const HOLD = 'hold\n';
 export const HELD = 'held\n';
+export const BUSY = 'busy\n';
 /** A reader that stands still must not make the file grow. */
 const SILENT_MS = 30_000;
 /** Each takes a reader slot of the store. */
@@ -60,7 +61,7 @@ export class PageHolds {
 
   #hold(socket: Socket): void {
     if (!this.#keep) this.#waiting.add(socket);
-    else if (this.#held.size >= MAX_HOLDS) socket.destroy();
+    else if (this.#held.size >= MAX_HOLDS) socket.end(BUSY);
     else {
       this.#held.set(socket, this.#keep());
       socket.write(HELD);

@@ -11,10 +11,11 @@ import { connect } from 'node:net';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { dataFile } from './data-file.ts';
-import { HELD, HOLD } from './page-holds.ts';
+import { BUSY, HELD, HOLD } from './page-holds.ts';
+import { StoreOpenError } from './store-error.ts';
 import { ownerSocket } from './store-lock.ts';
 
-const ANSWER_MS = 2000;
+const ANSWER_MS = 5000;
 const BEAT_MS = 5000;
 
 /** A directory that LMDB can open; `remove` it once that is done. */
@@ -31,15 +32,16 @@ export function linkedStore(dir: string): { readonly path: string; remove(): voi
 
 /**
  * Asks the process that has the store to keep the pages of this moment until the result is called. When nobody has it, or
- * its owner does not answer, there is nothing to hold.
+ * its owner stands still, nothing has to be held.
+ * @throws StoreOpenError `busy`
  */
 export async function holdPages(dir: string): Promise<() => void> {
   const place = ownerSocket(dir);
   if (!place) return () => undefined;
   const socket = connect(place.path);
   let beat: NodeJS.Timeout | undefined;
+  let told = '';
   await new Promise<void>((resolve) => {
-    let told = '';
     socket.setTimeout(ANSWER_MS, () => socket.destroy());
     socket.on('error', () => undefined);
     socket.on('close', () => {
@@ -57,5 +59,6 @@ export async function holdPages(dir: string): Promise<() => void> {
     });
   });
   place.close();
+  if (told.endsWith(BUSY)) throw new StoreOpenError('busy', `too many other processes read ${dir}`);
   return () => socket.destroy();
 }

@@ -5,11 +5,20 @@
  * - `newer`: a newer version wrote it
  * - `damaged`: it is not a store, or not one any more
  * - `missing`: there is none, for a reader that must not make one
+ * - `busy`: so many processes read it that its owner keeps no more pages for another
  * - `no_space`: too little room on the disk to open it safely
  * - `unsafe_path`: a symbolic link, or a directory of somebody else
  * - `unusable`: the operating system does not let it be made or written
  */
-export type StoreErrorKind = 'held' | 'newer' | 'damaged' | 'missing' | 'no_space' | 'unsafe_path' | 'unusable';
+export type StoreErrorKind =
+  | 'held'
+  | 'newer'
+  | 'damaged'
+  | 'missing'
+  | 'busy'
+  | 'no_space'
+  | 'unsafe_path'
+  | 'unusable';
 
 export class StoreOpenError extends Error {
   readonly kind: StoreErrorKind;

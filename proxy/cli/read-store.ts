@@ -16,6 +16,7 @@ const STORE_ERRORS: Readonly<Record<StoreErrorKind, { readonly reason: ExitReaso
   newer: { reason: 'store_failed', hint: 'use the version of acp-sidecar that wrote it, or a later one' },
   damaged: { reason: 'store_failed', hint: 'restore it from a backup, or move it away to begin with an empty one' },
   missing: { reason: 'failure', hint: '`acp-sidecar serve` makes one; --store DIR names another' },
+  busy: { reason: 'failure', hint: 'try again when they have ended' },
   no_space: { reason: 'failure', hint: 'free space on its disk' },
   unusable: { reason: 'store_failed', hint: 'look at its permissions and whether its disk is mounted read-only' },
   unsafe_path: { reason: 'store_failed', hint: 'name a directory of your own with --store DIR' },

@@ -193,6 +193,22 @@ describe('reading a store that a server has', () => {
     await reader.close();
   });
 
+  it('is refused to a seventeenth process, until one of the others ends', async () => {
+    const dir = tempDir(testScope());
+    const writer = startStoreProcess(testScope(), ['append', dir, '1', '3']);
+    await waitFor('three rounds', () => writer.lines.length === 1 + 3);
+    const readers: EventLog[] = [];
+    for (let n = 0; n < 16; n++) readers.push(await openLmdbEventLogReadOnly(dir));
+    expect((await failure(openLmdbEventLogReadOnly(dir))).kind).toBe('busy');
+    await readers.pop()?.close();
+    let again: EventLog | undefined;
+    await waitFor('the place to be free', async () => {
+      again = await openLmdbEventLogReadOnly(dir).catch(() => undefined);
+      return again !== undefined;
+    });
+    for (const reader of [...readers, again]) await reader?.close();
+  });
+
   it('fails when there is none, and makes none', async () => {
     const dir = tempDir(testScope());
     expect((await failure(openLmdbEventLogReadOnly(dir))).kind).toBe('missing');
