@@ -55,7 +55,14 @@ export async function runFuzz(scope: Scope, options: FuzzOptions): Promise<FuzzR
   let rounds = 0;
   const memory: number[] = [];
   while (options.goOn(rounds)) {
-    await run.round(rounds);
+    try {
+      await run.round(rounds);
+    } catch (error) {
+      const { stderr } = run.sidecar;
+      throw new Error(`round ${rounds}: ${String(error)}\nthe sidecar's log:\n${stderr.slice(-3000)}`, {
+        cause: error,
+      });
+    }
     memory.push(ownMemoryMiB(run.sidecar));
     options.report?.(
       `round ${rounds}: ${run.fromClients} + ${run.fromAgent} messages, ${memory.at(-1)?.toFixed(0)} MiB`,
