@@ -106,10 +106,13 @@ class FuzzRun {
       tokens,
       '--max-message-bytes',
       '256KiB',
+      // A sentinel that gets what everybody is sent must not lag so far behind that it is closed.
+      '--client-buffer-bytes',
+      '16MiB',
       '--max-open-sessions',
       '24',
       '--log-level',
-      'error',
+      'warn',
     ];
     const sidecar = await Sidecar.start(scope, { agent: agent.command, args });
     const run = new FuzzRun(scope, sidecar, agent, seed);
