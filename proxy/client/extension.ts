@@ -11,6 +11,8 @@ export interface SidecarCapability {
 
 export interface ReplayNotification {
   readonly sessionId: string;
+  /** Of a child session: its parent. */
+  readonly parent?: string;
   readonly phase: 'begin' | 'end';
   readonly mode: 'tail' | 'full';
   readonly reason?: ReplayReason;
@@ -78,6 +80,8 @@ export interface SidecarNotifications {
 
 /** `_meta.sidecar` in the result of `session/load` and `session/resume`. */
 export interface AttachResult {
+  /** Of a child session: its parent, whose log and cursors these are. */
+  readonly parent?: string;
   readonly mode: 'tail' | 'full' | 'none';
   readonly reason?: ReplayReason;
   readonly eventId: string;

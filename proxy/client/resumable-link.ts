@@ -69,7 +69,9 @@ const PENDING_BYTES = 256 * 1024 * 1024;
 /** After this time live, agent requests that were not asked again are over. */
 const ORPHAN_MS = 5000;
 
-type Own = { readonly what: 'initialize' | 'ping' } | { readonly what: 'resume'; readonly session: TrackedSession };
+type Own =
+  | { readonly what: 'initialize' | 'ping' | 'child' }
+  | { readonly what: 'resume'; readonly session: TrackedSession };
 
 export class ResumableLink {
   readonly #options: LinkOptions;
@@ -104,6 +106,7 @@ export class ResumableLink {
     });
     this.#resumer = new SessionResumer({
       ask: (session, method, params) => this.#ask(method, params, { what: 'resume', session }),
+      askChild: (params) => this.#ask('session/resume', params, { what: 'child' }),
       show: (wire) => sink.local(wire),
       gone: (sessionId) => {
         this.#sessions.close(sessionId);

@@ -18,6 +18,8 @@ export interface TrackedSession {
   skipping: boolean;
   /** A replay that the local side asked for is on its way. */
   replaying: boolean;
+  /** Its children that the local side loaded by their ids: the sidecar has to be told again. */
+  readonly children: Set<string>;
   /** Its turn to be resumed is not over. */
   resuming: 'no' | 'cursor' | 'settled' | 'full' | 'replaced';
 }
@@ -50,6 +52,7 @@ export class SessionBook {
       run: { seq: 0, characters: 0 },
       skipping: false,
       replaying: false,
+      children: new Set(),
       resuming: 'no',
     };
     this.#sessions.set(sessionId, session);
@@ -110,6 +113,11 @@ export function isAhead(cursor: string, than: string | undefined): boolean {
   return comparePositions(positionOf(next), positionOf(known)) > 0;
 }
 
+/** An update of a child was handed on. Its replay begins in front of where its parent is: that never moves a cursor back. */
+export function advanceByChild(session: TrackedSession, cursor: string, update: unknown): void {
+  if (isAhead(cursor, session.cursor)) advance(session, cursor, update);
+}
+
 /** The last position of a cursor that is certainly in the log: in front of the text it lies in. */
 export function settledCursor(cursor: string): string | undefined {
   const id = parseEventId(cursor);
@@ -118,8 +126,12 @@ export function settledCursor(cursor: string): string | undefined {
 }
 
 /** Params of the `session/resume` (or load) that goes on where a session was cut. Wire text. */
-export function resumeParams(session: TrackedSession, cursor: string | undefined): string {
+export function resumeParams(
+  session: TrackedSession,
+  cursor: string | undefined,
+  sessionId: string = session.sessionId,
+): string {
   const cleared = splice(session.params, removeMembers(session.params, members(session.params), ['_meta']));
-  const params = withMembers(cleared, { sessionId: stringifyWire(session.sessionId) });
+  const params = withMembers(cleared, { sessionId: stringifyWire(sessionId) });
   return cursor === undefined ? params : withSidecarMembers(params, { afterEventId: cursor, fallback: 'none' });
 }

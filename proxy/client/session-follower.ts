@@ -14,7 +14,7 @@ import {
 import { stringifyWire, valueAt } from '../../protocol/wire-text.ts';
 import type { AgentRequests } from './agent-requests.ts';
 import { type PendingRequest, type PendingRequests, isAttach, isNotSent } from './pending-requests.ts';
-import { type SessionBook, advance, advanceForward, eventIdOf } from './session-book.ts';
+import { type SessionBook, advance, advanceByChild, advanceForward, eventIdOf } from './session-book.ts';
 import type { SessionResumer } from './session-resumer.ts';
 import { sidecarOf, withoutSidecar } from '../../protocol/sidecar-meta.ts';
 
@@ -45,8 +45,12 @@ export class SessionFollower {
     const made = method === 'session/new' || method === 'session/fork';
     const sessionId = made ? result['sessionId'] : request.sessionId;
     if (typeof sessionId !== 'string') return;
-    const { eventId } = sidecarOf(result);
-    if (made || isAttach(method)) {
+    const { eventId, parent } = sidecarOf(result);
+    if (isAttach(method) && typeof parent === 'string') {
+      const session = this.#deps.sessions.get(parent) ?? this.#deps.sessions.open(parent, params);
+      session.children.add(sessionId);
+      if (typeof eventId === 'string') advanceForward(session, eventId);
+    } else if (made || isAttach(method)) {
       const session = this.#deps.sessions.open(sessionId, params);
       session.replaying = false;
       if (typeof eventId === 'string') advanceForward(session, eventId);
@@ -77,7 +81,10 @@ export class SessionFollower {
     const session = this.#deps.sessions.ofUpdate(params);
     if (session?.skipping) return;
     const eventId = eventIdOf(params);
-    if (session && eventId !== undefined) advance(session, eventId, params['update']);
+    if (session && eventId !== undefined) {
+      const move = session.sessionId === params['sessionId'] ? advance : advanceByChild;
+      move(session, eventId, params['update']);
+    }
     const meta = params['_meta'];
     const isReplay = isObject(meta) && meta['isReplay'] === true;
     const prompt = this.#deps.pending.prompt(sidecarOf(params)['promptId']);
@@ -93,7 +100,9 @@ export class SessionFollower {
     const { sessionId } = params;
     const session = this.#deps.sessions.get(sessionId);
     const attach = typeof sessionId === 'string' ? this.#deps.pending.attachOf(sessionId) : undefined;
-    if (message.method === '_sidecar/replay') {
+    if (message.method === '_sidecar/replay' && params['parent'] !== undefined) {
+      // Of a child: nothing is known of its parent's cursor by it, and cut off it is replayed anew.
+    } else if (message.method === '_sidecar/replay') {
       if (params['phase'] === 'begin' && attach) attach.replayBegan = true;
       const tracked =
         attach && !session

@@ -1,5 +1,6 @@
 /**
- * Brings one session back on a new connection.
+ * Brings one session back on a new connection. Children that were loaded by their ids are named first, without a cursor;
+ * what they have said since comes with the rest, from the cursor that they share with their parent.
  *
  *   cursor --tail--> done
  *     | mode none, reason diverged: a crash lost the end of the text that was streaming
@@ -16,6 +17,8 @@ import { goneText, lostText, replayText, visibleLine } from './visible-line.ts';
 
 export interface ResumerSink {
   ask(session: TrackedSession, method: 'session/resume' | 'session/load', params: string): void;
+  /** Asks for a child to be shown. Its answer says nothing. */
+  askChild(params: string): void;
   /** A message for the local side. */
   show(wire: string): void;
   /** The session cannot be continued. */
@@ -34,6 +37,11 @@ export class SessionResumer {
 
   begin(session: TrackedSession): void {
     session.resuming = 'cursor';
+    for (const child of session.children) {
+      // That puts the connection at the tip of the session, behind a hole.
+      session.skipping = true;
+      this.#sink.askChild(resumeParams(session, undefined, child));
+    }
     this.#sink.ask(session, 'session/resume', resumeParams(session, session.cursor));
   }
 

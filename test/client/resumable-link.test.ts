@@ -272,6 +272,39 @@ describe('on a new transport', () => {
     ]);
   });
 
+  it('[RC11] names a loaded child again before its parent goes on; its replay moves no cursor back', () => {
+    bench.local({ id: 8, method: 'session/load', params: { sessionId: 'child', cwd: '/w', mcpServers: [] } });
+    const replay = { sessionId: 'child', parent: 's1', phase: 'begin', mode: 'full' };
+    bench.remote({ method: '_sidecar/replay', params: replay });
+    bench.update('child', 'log-2', 'x', { isReplay: true });
+    bench.reconnect();
+    bench.answer('initialize');
+    expect(at(bench.asked('session/resume'), 'params', '_meta', 'sidecar', 'afterEventId')).toBe('log-3');
+    bench.resumed();
+    expect(bench.asked('session/load')).toMatchObject({ id: 8, params: { sessionId: 'child', cwd: '/w' } });
+    expect(bench.asked('session/load').params).not.toHaveProperty('_meta');
+    bench.update('child', 'log-2', 'x', { isReplay: true });
+    bench.answer('session/load', { _meta: { sidecar: { mode: 'full', parent: 's1', eventId: 'log-3' } } });
+    bench.update('child', 'log-4', 'y');
+    bench.reconnect();
+    bench.answer('initialize');
+    const resumed = bench.toRemote.filter(({ method }) => method === 'session/resume');
+    expect(
+      resumed.map(({ params }) => [params?.['sessionId'], at(params, '_meta', 'sidecar', 'afterEventId')]),
+    ).toEqual([
+      ['child', undefined],
+      ['s1', 'log-4'],
+    ]);
+    bench.update('s1', 'log-9', 'behind a hole');
+    bench.remote({
+      id: resumed[0]?.id,
+      result: { _meta: { sidecar: { mode: 'none', parent: 's1', eventId: 'log-9' } } },
+    });
+    bench.remote({ method: '_sidecar/replay', params: { sessionId: 's1', phase: 'begin', mode: 'tail' } });
+    bench.update('child', 'log-5', 'z');
+    expect(bench.texts()).toEqual(['z']);
+  });
+
   it('forgets a session that was closed', () => {
     bench.local({ id: 9, method: 'session/close', params: { sessionId: 's1' } });
     bench.answer('session/close');
