@@ -116,6 +116,8 @@ export class Intake {
 
   /** Writes what is pending of tool progress: the turn or the agent has ended. */
   flush(): void {
+    // It is part of what was read from the agent, and would keep that in memory.
+    this.#lastShape = undefined;
     for (const patch of this.#progress.takeAll()) this.#recordPatch(patch);
   }
 

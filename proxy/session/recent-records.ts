@@ -36,6 +36,7 @@ export class RecentRecords {
 
   close(): void {
     clearTimeout(this.#timer);
+    this.#forgetAll();
   }
 
   #shrinkTo(bytes: number): void {

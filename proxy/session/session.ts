@@ -386,5 +386,7 @@ export class Session implements PumpSource {
     this.turns.close();
     this.approvals.close();
     this.clientRequests.close();
+    this.replay?.end();
+    this.replay = undefined;
   }
 }
