@@ -18,8 +18,8 @@ const MAY_IMPORT: Readonly<Record<Folder, readonly Folder[]>> = {
 const PRODUCT: readonly Folder[] = ['protocol', 'storage', 'proxy'];
 /** Sockets and processes belong to the proxy. The store's lock is a bound Unix socket: Node has no flock. */
 const PROXY_ONLY = ['node:net', 'node:http', 'node:https', 'node:child_process', 'ws'];
-const SOCKET_EXCEPTIONS = ['storage/store-lock.ts'];
-const LMDB_USERS = ['storage/lmdb-event-log.ts'];
+const SOCKET_EXCEPTIONS = ['storage/store-lock.ts', 'storage/page-holds.ts', 'storage/read-view.ts'];
+const LMDB_USERS = ['storage/lmdb-databases.ts', 'storage/lmdb-event-log.ts'];
 const MAX_LINES = 400;
 const VAGUE_NAMES = /(^|-)(utils?|helpers?|common|types|misc|manager)$/;
 
