@@ -29,6 +29,7 @@ describe('the error table', () => {
       method_not_found: -32601,
       invalid_params: -32602,
       internal: -32603,
+      client_gone: -32603,
       log_damaged: -32603,
       unknown_session: -32002,
       cancelled: -32800,
