@@ -14,8 +14,8 @@ const REGISTER_AFTER_READING: Fault = {
   file: 'proxy/client-methods/attach.ts',
   replace: [
     [
-      "attachment.owe({ ...tip, what: 'answer', wire: responseText(message.id, result) });",
-      `attachment.owe({ ...tip, what: 'answer', wire: responseText(message.id, result) });
+      "attachment.owe({ ...tip, what: 'answer', wire: responseText(message.id, result), replayOf: message.id });",
+      `attachment.owe({ ...tip, what: 'answer', wire: responseText(message.id, result), replayOf: message.id });
        setTimeout(() => { attachment.position = session.order.tip; connection.kick(); }, 2);`,
     ],
   ],
