@@ -21,6 +21,8 @@ export interface LoggerOptions {
 
 export function createLogger(level: LogLevel, { redact = [], fd = 2 }: LoggerOptions = {}): Logger {
   const stream = pino.destination({ dest: fd, sync: true });
+  // A terminal that is gone is no reason to end.
+  stream.on('error', () => undefined);
   const clean = { write: (line: string): void => void stream.write(redactJson(line, redact)) };
   return pino({ level, base: { pid: process.pid } }, redact.length === 0 ? stream : clean);
 }

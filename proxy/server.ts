@@ -22,6 +22,7 @@ import { watchIdle } from './agent/idle-agent.ts';
 import { endLeftoverAgents } from './agent/leftover-agents.ts';
 import { UNCOMMITTED_BYTES, boundHit } from './bounds.ts';
 import { CommandError, exitCode } from './cli/exit-code.ts';
+import { terminalWatch } from './cli/ways-out.ts';
 import type { Config } from './config.ts';
 import { RequestMemory } from './client-methods/request-memory.ts';
 import { serveControlSocket } from './control/server-part.ts';
@@ -235,7 +236,11 @@ class Server {
     }
     for (const signal of ['SIGTERM', 'SIGINT'] as const) process.once(signal, () => void this.#drain());
     this.#leaveDuties = duties?.(this.#house, () => void this.#drain()) ?? this.#leaveDuties;
-    process.on('SIGHUP', () => this.#door.reload(this.#house.connections));
+    const terminalGone = terminalWatch();
+    process.on('SIGHUP', () => {
+      if (terminalGone()) void this.#drain();
+      else this.#door.reload(this.#house.connections);
+    });
     const endpoints = this.#listeners.map(({ endpoint }) => endpoint);
     this.#leaveControl = await serveControlSocket({
       house: this.#house,

@@ -5,7 +5,7 @@ import { isObject } from '../../protocol/json-rpc.ts';
 import { decodeWire, parseWire, stringifyWire, valueAt } from '../../protocol/wire-text.ts';
 import { decodeRecord, type StoredEvent, typeCode } from '../../storage/event-codec.ts';
 import type { EventLog, SessionRow } from '../../storage/event-log.ts';
-import { storeOwner } from '../../storage/store-lock.ts';
+import { isOpened } from './cold-tail.ts';
 import { flushed, printTable, printText, printWire, requireSession, withStore } from './read-store.ts';
 
 const APPROVALS = new Set<number>([
@@ -17,16 +17,20 @@ const APPROVALS = new Set<number>([
 
 export async function listApprovals(storeDir: string, sessionId: string, json: boolean): Promise<void> {
   await withStore(storeDir, async (log) => {
-    // Without a server nobody waits any more: the next one will record that.
-    const alive = (await storeOwner(storeDir)) !== undefined;
     const rows = sessionId === '' ? [...log.rows()].filter((row) => !row.tombstone) : [requireSession(log, sessionId)];
-    const open = rows.flatMap((row) => openApprovals(log, row).map((event) => ({ row, event })));
+    const open: { row: SessionRow; event: StoredEvent; alive: boolean }[] = [];
+    for (const row of rows) {
+      const events = openApprovals(log, row);
+      // Nobody waits any more in a session that no server has open: opening it will record that.
+      const alive = events.length > 0 && (await isOpened(storeDir, row.sessionId));
+      open.push(...events.map((event) => ({ row, event, alive })));
+    }
     if (json) {
-      printWire(`[${open.map(({ row, event }) => approvalJson(row, event, alive)).join(',')}]`);
+      printWire(`[${open.map(({ row, event, alive }) => approvalJson(row, event, alive)).join(',')}]`);
     } else if (open.length === 0) {
       printText('no pending approvals');
     } else {
-      const cells = open.map(({ row, event }) => [
+      const cells = open.map(({ row, event, alive }) => [
         idOf(event),
         row.sessionId,
         new Date(event.time).toISOString(),

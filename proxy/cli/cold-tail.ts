@@ -15,8 +15,8 @@ export async function coldTail(storeDir: string, log: EventLog, row: SessionRow)
   return events;
 }
 
-/** A server that cannot be asked may have it open. */
-async function isOpened(storeDir: string, sessionId: string): Promise<boolean> {
+/** Does a running server have it open? One that cannot be asked may. */
+export async function isOpened(storeDir: string, sessionId: string): Promise<boolean> {
   let answer = '';
   try {
     if (await askServer(storeDir, { command: 'opened', sessionId }, (line) => (answer = line)))

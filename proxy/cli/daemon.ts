@@ -8,8 +8,6 @@ import { watchWaysOut } from './ways-out.ts';
 export async function runDaemon(): Promise<number> {
   watchWaysOut();
   const { sources, agent, place } = JSON.parse(await text(process.stdin)) as DaemonOrder;
-  // Whoever started this may leave; a closed stdout is no reason to end.
-  process.stdout.on('error', () => undefined);
   const given = await loadConfig('run', { ...sources, env: process.env });
   const { storeDir, socket } = place;
   const config = { ...given, storeDir, listen: [{ kind: 'unix' as const, path: socket }], tokenFile: undefined };

@@ -1,5 +1,6 @@
 /** Whatever ends this process, short of SIGKILL, ends the agents and all they started. */
 import { constants } from 'node:os';
+import { isatty } from 'node:tty';
 import { endAllGroups, killAllGroups } from '../agent/agent-process.ts';
 import { exitCode } from './exit-code.ts';
 
@@ -30,14 +31,28 @@ function leaveOnImpatience(): void {
   });
 }
 
+let failing = false;
+
 function failOnUncaught(error: unknown): void {
+  // Leaving is under way, and what it says may itself fail.
+  if (failing) return;
+  failing = true;
   const err = error instanceof Error ? (error.stack ?? error.message) : String(error);
   const line = { level: 60, time: Date.now(), pid: process.pid, err, msg: 'uncaught error; leaving' };
   process.stderr.write(`${JSON.stringify(line)}\n`);
   void endAllGroups(HURRIED_GRACE_MS).finally(() => process.exit(exitCode('failure')));
 }
 
+/** Tells whether the terminal is gone that this process had when this was called. */
+export function terminalWatch(): () => boolean {
+  const terminals = [0, 1, 2].filter((fd) => isatty(fd));
+  return () => terminals.length > 0 && !terminals.some((fd) => isatty(fd));
+}
+
 export function watchWaysOut(): void {
+  // Whoever read what is said here may go; that ends no agent.
+  for (const output of [process.stdout, process.stderr])
+    output.removeAllListeners('error').on('error', () => undefined);
   process.on('exit', killAllGroups);
   process.on('uncaughtException', failOnUncaught);
   process.on('unhandledRejection', failOnUncaught);

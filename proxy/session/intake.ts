@@ -149,9 +149,8 @@ export class Intake {
       const update = updateFor(view, UPDATE_KINDS.tool_call_update, patchUpdate(patch), this.#owns);
       // In the order, not at the position: the call itself may still wait for its commit.
       order.note((at) => {
-        const replayed = child === undefined ? undefined : attachment.childReplay?.judge(attachment.position, child);
-        const isReplay = child === undefined ? attachment.replayUntil !== undefined : replayed === 'full';
-        const wire = renderUpdate(envelope, facts, update, this.#session.eventId(at), isReplay, sidecar, sidecar);
+        // It comes behind the replay: marked as one it would begin the view anew.
+        const wire = renderUpdate(envelope, facts, update, this.#session.eventId(at), false, sidecar, sidecar);
         attachment.owe({ ...at, what: 'passing', wire });
         if ([...this.#session.clients.values()].includes(attachment)) seenBy.add(attachment);
       });

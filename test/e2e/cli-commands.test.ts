@@ -192,6 +192,10 @@ describe('verify, repair, backup', () => {
       plain(await done(sidecar.store, 'events', sessionId, '--json')),
     );
     await spoken(stage, 'two');
+    // Where nothing can be made the server says so, and goes on.
+    const nowhere = await onStore(sidecar.store, 'backup', '/proc/x');
+    expect(nowhere.code).toBe(1);
+    expect(nowhere.stderr).toContain('/proc/x cannot be made');
     const refused = await onStore(sidecar.store, 'backup', copy);
     expect([refused.code, refused.stderr]).toEqual([1, expect.stringContaining('is not empty') as string]);
     await sidecar.stop();

@@ -1,4 +1,5 @@
 /** `acp-sidecar run`: editors that start their agent and share it without knowing. */
+import { once } from 'node:events';
 import { cpSync, readdirSync, readFileSync, readlinkSync, symlinkSync, writeFileSync } from 'node:fs';
 import { homedir } from 'node:os';
 import { join } from 'node:path';
@@ -83,6 +84,17 @@ describe('run', () => {
     const life = await agent.life();
     expect(life.env).toMatchObject({ COLOR_OF_THE_FIRST: 'green' });
     expect(readlinkSync(`/proc/${life.pid}/cwd`)).toBe(homedir());
+  });
+
+  it('[DM3] an editor that leaves while the daemon is starting leaves nothing behind', async () => {
+    const place = new RunPlace(testScope(), EXAMPLE_AGENT, IDLE);
+    const child = place.spawn();
+    child.stdin?.end();
+    await once(child, 'exit');
+    await place.allGone();
+    expect(place.sockets()).toEqual([]);
+    const left = readdirSync(join(place.dir, 'state'), { recursive: true, encoding: 'utf8' });
+    expect(left.filter((name) => /(owner\.json|\.sock|agents\/.+)$/.test(name))).toEqual([]);
   });
 
   it('says what is wrong when the agent cannot be run, and exits with code 5', async () => {

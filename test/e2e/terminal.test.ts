@@ -1,12 +1,18 @@
 /** What people see in a terminal, and programs in a pipe. */
-import { execFile } from 'node:child_process';
+import { execFile, spawn } from 'node:child_process';
+import { existsSync, readdirSync } from 'node:fs';
+import { join } from 'node:path';
 import { promisify } from 'node:util';
 import { describe, expect, it } from 'vitest';
 import { testScope } from '../support/scope.ts';
+import { ROOT } from '../support/scripted-agent.ts';
 import { runCommand, SIDECAR_PROGRAM } from '../support/sidecar.ts';
 import { setStage } from '../support/stage.ts';
+import { tempDir } from '../support/temp-dir.ts';
+import { waitFor } from '../support/wait-for.ts';
 
 const run = promisify(execFile);
+const EXAMPLE_AGENT = join(ROOT, 'dist/examples/agent.js');
 // oxlint-disable-next-line no-control-regex -- it is what is looked for
 const COLOUR = /\x1b\[\d+m/g;
 
@@ -41,5 +47,24 @@ describe.runIf(process.platform === 'linux')('a terminal', () => {
     // What an agent says cannot steer the terminal.
     expect(history.join('\n')).toContain('an  [2Janswer');
     expect(history.join('\n')).not.toContain('\x1b[2J');
+  });
+
+  it('that goes away ends a server in good order, whatever it has to say', { timeout: 60_000 }, async () => {
+    const scope = testScope();
+    const dir = tempDir(scope);
+    const store = join(dir, 'store');
+    const serve = ['serve', '--store', store, '--listen', '127.0.0.1:0', '--', process.execPath, EXAMPLE_AGENT];
+    const command = `exec ${[process.execPath, SIDECAR_PROGRAM, ...serve].map((arg) => `'${arg}'`).join(' ')}`;
+    const terminal = spawn('script', ['-qec', command, '/dev/null'], { stdio: ['ignore', 'pipe', 'ignore'] });
+    scope.defer(() => terminal.kill('SIGKILL'));
+    let shown = '';
+    terminal.stdout.on('data', (bytes: Buffer) => (shown += bytes.toString()));
+    await waitFor('the ready line', () => shown.includes('"ready"'));
+    const pid = Number(/"pid":(\d+)\}/.exec(shown)?.[1]);
+    expect(pid).toBeGreaterThan(1);
+    terminal.kill('SIGKILL');
+    await waitFor('the server to end', () => !existsSync(`/proc/${pid}`));
+    // In good order: whoever dies leaves these.
+    expect(readdirSync(store).filter((name) => /^(owner|control|lock-)/.test(name))).toEqual([]);
   });
 });
