@@ -125,6 +125,8 @@ export class Registry {
 
   route(agentSessionId: string, session: Session): void {
     this.#retired.delete(agentSessionId);
+    // What came before it lived there went to whoever was active.
+    this.#children.delete(agentSessionId);
     this.#byAgentId.set(agentSessionId, session);
   }
 

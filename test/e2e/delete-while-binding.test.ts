@@ -74,3 +74,26 @@ it('[SS3] a restore that is answered too late writes nothing, and the agent is t
   // The new one's only.
   expect(await eventsLeft(stage)).toHaveLength(1);
 });
+
+it('[SS3] a session that others took for a child of the deleted one goes on', async () => {
+  const stage = await setStage(testScope(), {
+    capabilities: { sessionCapabilities: { resume: {} } },
+    handlers: { 'session/resume': () => ({}), 'session/prompt': () => ({ stopReason: 'end_turn' }) },
+    optIn: true,
+  });
+  const { agent, client, life, sessionId, agentSessionId } = stage;
+  const deleted = await client.newSession();
+  const prompt = (to: string): Promise<unknown> =>
+    client.request('session/prompt', { sessionId: to, prompt: [{ type: 'text', text: 'go' }] });
+  life.exit(1);
+  await client.until('its end', ({ text }) => text.includes('"state":"exited"'));
+  await prompt(deleted);
+  const next = await agent.life(1);
+  // It does not live in this process yet: whoever is active gets that.
+  next.say(agentSessionId, 'early');
+  await client.until('it', ({ text }) => text.includes('early'));
+  await prompt(sessionId);
+  await client.request('session/delete', { sessionId: deleted });
+  next.say(agentSessionId, 'later');
+  await client.until('what it says then', () => client.agentText(sessionId).includes('later'));
+});

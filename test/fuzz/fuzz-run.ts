@@ -291,7 +291,9 @@ class FuzzRun {
             prompt: [{ type: 'text', text: 'hello' }],
           });
           if (!message.error) {
-            await client.until('the text of its turn', () => client.agentText(sessionId).includes(text));
+            await client
+              .until('the text of its turn', () => client.agentText(sessionId).includes(text))
+              .catch((error: unknown) => this.#withEvents(sessionId, error));
             return;
           }
           // The agent was ended in this round, or the session lives elsewhere in its next life.
@@ -303,6 +305,12 @@ class FuzzRun {
         }
       }),
     );
+  }
+
+  /** @throws with what the log has */
+  async #withEvents(sessionId: string, error: unknown): Promise<never> {
+    const { stdout } = await runCommand(['events', sessionId, '--store', this.sidecar.store, '--json']);
+    throw new Error(`${String(error)}\nthe log:\n${stdout.split('\n').slice(-10).join('\n')}`, { cause: error });
   }
 
   /** A new agent process counts its sessions on: the sentinels' may have new ids there. */
