@@ -115,6 +115,8 @@ export const MAX_CLIENT_REQUESTS = 1024;
 export const MAX_PENDING_APPROVALS = 256;
 export const MAX_AGENT_REQUESTS = 256;
 export const MAX_QUEUED_PROMPTS = 64;
+/** Ids of child sessions that are remembered; for more of them their parent is looked up each time. */
+export const MAX_CHILDREN = 10_000;
 export const MAX_EARLY_BYTES = 16 * 1024 * 1024;
 export const KEPT_SERVERS_BYTES = 16 * 1024 * 1024;
 export const SHOWN_TERMINALS_BYTES = 1024 * 1024;

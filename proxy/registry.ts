@@ -9,7 +9,7 @@ import { randomBytes } from 'node:crypto';
 import type { RpcError } from '../protocol/error.ts';
 import { stringifyWire } from '../protocol/wire-text.ts';
 import type { SessionRow } from '../storage/event-log.ts';
-import { MAX_EARLY_BYTES, boundHit } from './bounds.ts';
+import { MAX_CHILDREN, MAX_EARLY_BYTES, boundHit } from './bounds.ts';
 import { IdleSessions, canSleep } from './idle-sessions.ts';
 import { recordBound } from './agent/binding.ts';
 import { type ForkFacts, newRow, type NewSessionFacts } from './new-row.ts';
@@ -21,8 +21,6 @@ import { emptySessionState } from '../protocol/v1/session-state.ts';
 
 type Opened = { readonly session: Session } | { readonly error: RpcError } | undefined;
 
-/** Ids of children that are remembered; for more of them their parent is looked up each time. */
-const MAX_CHILDREN = 10_000;
 const EARLY_OVERHEAD = 1024;
 
 export class Registry {
@@ -125,7 +123,6 @@ export class Registry {
 
   route(agentSessionId: string, session: Session): void {
     this.#retired.delete(agentSessionId);
-    // What came before it lived there went to whoever was active.
     this.#children.delete(agentSessionId);
     this.#byAgentId.set(agentSessionId, session);
   }
@@ -133,6 +130,7 @@ export class Registry {
   /** The session does not live there any more; what the agent still says of it is dropped. */
   unroute(agentSessionId: string): void {
     this.#byAgentId.delete(agentSessionId);
+    this.#children.delete(agentSessionId);
     this.#retired.add(agentSessionId);
   }
 
@@ -321,7 +319,6 @@ export class Registry {
     const live = [...this.#byAgentId].flatMap(([id, to]) => (to === session ? [id] : []));
     const children = [...this.#children].flatMap(([id, to]) => (to === session ? [id] : []));
     for (const id of [...live, ...children]) this.unroute(id);
-    for (const id of children) this.#children.delete(id);
     return live;
   }
 
