@@ -68,7 +68,8 @@ export const BOUNDS = {
   kept_servers: {
     limit:
       '16 MiB of `mcpServers` that are kept for the next time that their sessions are bound, and the newest of any size',
-    policy: 'the oldest are forgotten: `notApplied` says so until a client names them again',
+    policy:
+      'the oldest are forgotten; a client that names them is told in `notApplied`, when the session lives without them',
   },
   attachments: {
     limit: '1024 sessions attached by one connection',

@@ -1,6 +1,7 @@
 /**
  * `mcpServers` of the newest new, load or resume of each session, wire text, for the next time that it is bound. Memory
- * only, they may hold secrets. A session whose servers were forgotten is bound without any, and says so in `notApplied`.
+ * only, they may hold secrets. A session whose servers were forgotten is bound without any; a client that
+ * names them then is told in `notApplied`.
  */
 import { createHash } from 'node:crypto';
 import { ownText } from '../protocol/wire-text.ts';

@@ -208,6 +208,10 @@ describe('a client', () => {
         .catch(() => undefined);
       const { message } = await (await agent.life(1)).saw('session/new', n);
       expect(at(message, 'params', 'mcpServers')).toEqual(sessionId === last ? mcpServers : []);
+      await (await agent.life(1)).saw('session/prompt', n);
+      const loaded = await client.request('session/load', { sessionId, cwd: '/tmp', mcpServers });
+      const missing = sessionId === last ? undefined : ['mcpServers'];
+      expect(at(loaded, '_meta', 'sidecar', 'notApplied')).toEqual(missing);
     }
   });
 });
