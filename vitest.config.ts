@@ -3,6 +3,7 @@ import { defineConfig } from 'vitest/config';
 export default defineConfig({
   test: {
     include: ['test/**/*.test.ts'],
+    setupFiles: ['test/support/properties.ts'],
     pool: 'forks',
     // Most of them wait for processes that they have started.
     maxWorkers: 3,

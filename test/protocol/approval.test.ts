@@ -12,6 +12,7 @@ import {
   type Verdict,
   stepApproval,
 } from '../../protocol/approval.ts';
+import { propertyRuns } from '../support/properties.ts';
 
 type Client = 'A' | 'B';
 type State = Approval<Client, string>;
@@ -406,6 +407,6 @@ describe('random sequences', () => {
         if (state.phase === 'resolved' || state.phase === 'interrupted') expect(live.size).toBe(0);
       }
     });
-    fc.assert(property, { numRuns: 2000 });
+    fc.assert(property, propertyRuns(2000));
   });
 });

@@ -9,6 +9,7 @@ import {
   positionOf,
   settledId,
 } from '../../protocol/event-id.ts';
+import { propertyRuns } from '../support/properties.ts';
 
 const word = fc.stringMatching(/^[a-z0-9]{1,32}$/);
 const seq = fc.integer({ min: 1, max: 999_999_999_999_999 });
@@ -91,7 +92,7 @@ describe('event ids', () => {
         const id = parseEventId(text);
         if (id) expect(textOf(id)).toBe(text);
       }),
-      { numRuns: 2000 },
+      propertyRuns(2000),
     );
   });
 

@@ -2,6 +2,7 @@ import fc from 'fast-check';
 import { describe, expect, it } from 'vitest';
 import { LineReader } from '../../protocol/line-reader.ts';
 import { encodeWire } from '../../protocol/wire-text.ts';
+import { propertyRuns } from '../support/properties.ts';
 
 interface Read {
   readonly lines: string[];
@@ -39,7 +40,7 @@ describe('lines', () => {
         const bytes = encodeWire(list.map(([line, end]) => `x${line}${end}`).join(''));
         expect(read(bytes, at, 100_000).lines).toEqual(list.map(([line]) => encodeWire(`x${line}`)));
       }),
-      { numRuns: 500 },
+      propertyRuns(500),
     );
   });
 

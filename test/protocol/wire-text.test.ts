@@ -16,6 +16,7 @@ import {
   valueAt,
   valueEnd,
 } from '../../protocol/wire-text.ts';
+import { propertyRuns } from '../support/properties.ts';
 
 // ---- JSON text as nobody would write it but everybody may send it
 
@@ -90,7 +91,7 @@ const objects = fc
   );
 
 type Json = Record<string, unknown>;
-const RUNS = { numRuns: 1000 };
+const RUNS = propertyRuns(1000);
 
 describe('wire text', () => {
   it('[WT1] has one character a byte, and comes back as the string it was', () => {

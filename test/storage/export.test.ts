@@ -14,6 +14,7 @@ import { testScope } from '../support/scope.ts';
 import { sessionRow } from '../support/session-row.ts';
 import { tempDir } from '../support/temp-dir.ts';
 import { promptEvent, textEvent, turnEnd, updateEvent, write } from '../support/written-log.ts';
+import { propertyRuns } from '../support/properties.ts';
 
 const ROW = sessionRow(1, { sessionId: 'séssion', title: 'é😀', additionalDirectories: ['/a'], bound: ['agent-1'] });
 
@@ -113,7 +114,7 @@ describe('export and import', () => {
         const outcome = await imported(other, file);
         expect(outcome.outcome === 'imported' && recordsOf(other, outcome.row)).toEqual(recordsOf(log, ROW));
       }),
-      { numRuns: 50 },
+      propertyRuns(50),
     );
   });
 

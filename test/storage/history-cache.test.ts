@@ -32,6 +32,7 @@ import { seededRandom } from '../support/seeded-random.ts';
 import { sessionRow } from '../support/session-row.ts';
 import { tempDir } from '../support/temp-dir.ts';
 import { promptEvent, textEvent, turnEnd, updateEvent, write, type WrittenEvent } from '../support/written-log.ts';
+import { propertyRuns } from '../support/properties.ts';
 
 const ROW = sessionRow(1);
 
@@ -149,7 +150,7 @@ describe('chat history', () => {
         }
         cache.close();
       }),
-      { numRuns: 60 },
+      propertyRuns(60),
     );
   });
 

@@ -1,5 +1,6 @@
 /** Random streams of updates, and which events a log must hold after them. */
 import fc from 'fast-check';
+import { jsonValue } from './properties.ts';
 
 export type Update = Readonly<Record<string, unknown>> & { readonly sessionUpdate: string };
 
@@ -89,7 +90,7 @@ const other = fc.oneof(
     compactionId: of('c1'),
     content: text.map((value) => ({ type: 'text', text: value })),
   }),
-  record({ sessionUpdate: of('_alien', 'dream_update'), odd: fc.jsonValue() }),
+  record({ sessionUpdate: of('_alien', 'dream_update'), odd: jsonValue() }),
 );
 
 export const anyUpdate: fc.Arbitrary<Update> = fc.oneof(

@@ -4,6 +4,7 @@ import fc from 'fast-check';
 import { describe, expect, it } from 'vitest';
 import { foldUpdate, transcriptOf } from '../../../protocol/v1/fold.ts';
 import { emptyTranscript, type MessageEntry, textOfPieces, type Transcript } from '../../../protocol/v1/transcript.ts';
+import { jsonValue, propertyRuns } from '../../support/properties.ts';
 
 type Update = Record<string, unknown>;
 
@@ -238,7 +239,7 @@ const patches = fc
     sessionUpdate: fc.constantFrom('tool_call', 'tool_call_update'),
     title: fc.constantFrom(undefined, null, 'A', 'B'),
     status: fc.constantFrom(undefined, null, 'pending', 'completed'),
-    rawOutput: fc.option(fc.jsonValue({ maxDepth: 1 }), { nil: undefined }),
+    rawOutput: fc.option(jsonValue({ maxDepth: 1 }), { nil: undefined }),
     _meta: metas,
   })
   .map(optional);
@@ -308,7 +309,7 @@ describe('the fold does not see', () => {
         expect(transcriptOf(join(stream))).toEqual(whole);
         expect(transcriptOf(join(rechunk(stream, at)))).toEqual(whole);
       }),
-      { numRuns: 500 },
+      propertyRuns(500),
     );
   });
 
