@@ -1,6 +1,6 @@
 /** `session/prompt`: becomes a turn of its session. */
 import { createHash } from 'node:crypto';
-import { type RequestMessage, isObject, paramsOf } from '../../protocol/json-rpc.ts';
+import { type JsonObject, type RequestMessage, isObject, paramsOf } from '../../protocol/json-rpc.ts';
 import { valueAt } from '../../protocol/wire-text.ts';
 import type { Connection } from '../connection.ts';
 import { sidecarOf, withoutSidecarMeta } from '../../protocol/sidecar-meta.ts';
@@ -32,10 +32,22 @@ export function promptSession(connection: Connection, message: RequestMessage): 
   ensureAttached(connection, session);
   const params = withoutSidecarMeta(message.wire.slice(message.params.valueStart, message.params.valueEnd));
   const blocks = valueAt(params, ['prompt']) ?? '[]';
-  const digest = createHash('sha256').update(blocks, 'latin1').digest('base64url').slice(0, 22);
+  const digest = promptId === undefined ? undefined : digestOf(prompt);
   const traceparent = isObject(meta) ? traceparentOf(meta['traceparent']) : undefined;
   const requestId = message.id;
   session.turns.prompt({ client: connection, requestId, params, prompt: blocks, promptId, digest, traceparent });
+}
+
+/** Of what the prompt says: a client that builds it anew may order its keys in another way. */
+function digestOf(prompt: readonly JsonObject[]): string {
+  const text = JSON.stringify(prompt, (_key, value: unknown) =>
+    isObject(value) ? Object.fromEntries(Object.entries(value).toSorted(byKey)) : value,
+  );
+  return createHash('sha256').update(text).digest('base64url').slice(0, 22);
+}
+
+function byKey([a]: readonly [string, unknown], [b]: readonly [string, unknown]): number {
+  return a < b ? -1 : 1;
 }
 
 /** @see https://www.w3.org/TR/trace-context/#traceparent-header */

@@ -13,8 +13,8 @@ export interface PromptInput {
   /** The `prompt` array, wire text. */
   readonly prompt: string;
   readonly promptId: string | undefined;
-  /** Of the prompt, to know a repeated promptId with other content. */
-  readonly digest: string;
+  /** Of a prompt that has a promptId, to know the same one with other content. */
+  readonly digest: string | undefined;
   /** W3C trace context of the request, for the log; it reaches the agent inside the params. */
   readonly traceparent: string | undefined;
 }

@@ -27,6 +27,21 @@ it('[TU7] every request for it is answered, those of the same connection too, an
   expect(ends).toEqual(['cancelled', 'cancelled']);
 });
 
+it('[TU7] what it says counts, not how it is written; with other content it is refused', async () => {
+  const { client, life, sessionId } = await setStage(testScope());
+  const ask = (id: string, block: object): Promise<Received> => {
+    const params = { sessionId, prompt: [block], _meta: { sidecar: { promptId: 'p1' } } };
+    return client.ask('session/prompt', params, id);
+  };
+  const first = ask('a', { type: 'text', text: 'one', _meta: { k: [1, { b: 2, a: 1 }] } });
+  const rearranged = ask('b', { _meta: { k: [1, { a: 1, b: 2 }] }, text: 'one', type: 'text' });
+  const other = await ask('c', { type: 'text', text: 'one', _meta: { k: [{ b: 2, a: 1 }, 1] } });
+  expect(other.message.error).toMatchObject({ code: -32602, message: expect.stringContaining('another prompt') });
+  life.reply((await life.saw('session/prompt')).message, { stopReason: 'end_turn' });
+  expect((await rearranged).message.result).toEqual((await first).message.result);
+  expect(at((await first).message.result, 'stopReason')).toBe('end_turn');
+});
+
 it('[TU7] [RE2] one that ended interrupted keeps giving that after a kill -9; a new one runs', async () => {
   const stage = await setStage(testScope(), { optIn: true });
   const { client, sidecar, sessionId, agent } = stage;
