@@ -9,9 +9,14 @@ export function sidecarOf(value: unknown): JsonObject {
   return isObject(sidecar) ? sidecar : {};
 }
 
-/** Params or a result with this as its `_meta.sidecar`, in place of another one. Wire text that is no object stays. */
+/**
+ * Params or a result of the agent with this as its `_meta.sidecar`. What the agent had there itself moves to
+ * `_meta.sidecar.agent`, as in updates. Wire text that is no object stays.
+ */
 export function withSidecarMeta(object: string, sidecar: Readonly<Record<string, unknown>>): string {
-  return withSidecarText(object, stringifyWire(sidecar));
+  const own = valueAt(object, ['_meta', 'sidecar']);
+  const text = stringifyWire(sidecar);
+  return withSidecarText(object, own === undefined ? text : withMembers(text, { agent: `{"sidecar":${own}}` }));
 }
 
 /** Params with members set in their `_meta.sidecar`; its other members stay. */

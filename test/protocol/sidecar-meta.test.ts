@@ -6,10 +6,10 @@ import {
   withoutSidecarMeta,
 } from '../../protocol/sidecar-meta.ts';
 
-it('only _meta.sidecar is written; what stands around it keeps its bytes and its place', () => {
+it('[EV4] only _meta.sidecar is written, and what the agent had there is kept; what stands around it keeps its bytes and its place', () => {
   const params = '{"a":1.0,"_meta":{"x":"\\u00e9","sidecar":{"promptId":"p","old":1}},"b":9007199254740993}';
   expect(withSidecarMeta(params, { turnId: 't' })).toBe(
-    '{"a":1.0,"_meta":{"sidecar":{"turnId":"t"},"x":"\\u00e9"},"b":9007199254740993}',
+    '{"a":1.0,"_meta":{"sidecar":{"agent":{"sidecar":{"promptId":"p","old":1}},"turnId":"t"},"x":"\\u00e9"},"b":9007199254740993}',
   );
   expect(withSidecarMembers(params, { old: 2 })).toBe(
     '{"a":1.0,"_meta":{"sidecar":{"old":2,"promptId":"p"},"x":"\\u00e9"},"b":9007199254740993}',
@@ -19,7 +19,6 @@ it('only _meta.sidecar is written; what stands around it keeps its bytes and its
 it.each([
   ['{}', '{"_meta":{"sidecar":{"k":1}}}'],
   ['{"_meta":null}', '{"_meta":{"sidecar":{"k":1}}}'],
-  ['{"_meta":{"sidecar":7}}', '{"_meta":{"sidecar":{"k":1}}}'],
 ])('a _meta that is none is replaced: %s', (params, expected) => {
   expect(withSidecarMeta(params, { k: 1 })).toBe(expected);
   expect(withSidecarMembers(params, { k: 1 })).toBe(expected);

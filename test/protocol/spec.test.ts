@@ -3,7 +3,7 @@ import { describe, expect, it } from 'vitest';
 
 /** Rules that no test cites yet. This list only ever gets shorter: a rule that is cited must be taken out. */
 const notYetTested: readonly string[] = [
-  ...'EV1 EV2 EV3 EV4 EV9 EV10 EV12 EV13'.split(' '),
+  ...'EV1 EV2 EV3 EV9 EV10 EV12 EV13'.split(' '),
   ...'RN2 RN3 RN4 RN6'.split(' '),
   ...'TR2 TR3 TR6 TR7'.split(' '),
   ...'OR1 OR2 OR3 OR4'.split(' '),
