@@ -1,11 +1,12 @@
 /**
  * Hours in minutes: clients come, stream, are cut off and come back, the agent is killed, the sidecar once too, sessions
- * are deleted and pruned. What it costs is written down all the time and must be flat at the end: memory, open files,
- * reader slots of the store, size of its file.
+ * are deleted and pruned. What it costs is written down all the time and must be flat at the end: memory, what of it stays
+ * after a collection, open files, reader slots of the store, size of its file.
  */
 import { readFileSync, statSync } from 'node:fs';
 import { join } from 'node:path';
 import { at } from '../support/json.ts';
+import { DEBUGGABLE, liveHeapOf } from '../support/live-heap.ts';
 import type { RawClient } from '../support/raw-client.ts';
 import { Scope } from '../support/scope.ts';
 import { streamAgentCommand } from '../support/scripted-agent.ts';
@@ -24,6 +25,8 @@ export interface Sample {
 
 export interface SoakReport {
   readonly samples: readonly Sample[];
+  /** What stays after a collection, in MiB: at half-time, and at the end. */
+  readonly kept: readonly number[];
   readonly turns: number;
   readonly cuts: number;
   readonly agentKills: number;
@@ -54,6 +57,7 @@ export async function runSoak(scope: Scope, options: SoakOptions): Promise<SoakR
   const sidecar = await Sidecar.start(scope, {
     agent: streamAgentCommand(),
     args: ['--max-open-sessions', '16', '--log-level', 'error'],
+    env: DEBUGGABLE,
   });
   const soak = new Soak(sidecar, options);
   try {
@@ -66,6 +70,7 @@ export async function runSoak(scope: Scope, options: SoakOptions): Promise<SoakR
 
 class Soak implements SoakReport {
   readonly samples: Sample[] = [];
+  readonly kept: number[] = [];
   turns = 0;
   cuts = 0;
   agentKills = 0;
@@ -101,9 +106,11 @@ class Soak implements SoakReport {
       this.#loop(() => (this.#pruning = this.#prune()), pause),
       this.#loop(() => this.#killAgent(), pause * 2),
       this.#loop(() => this.#sample(), pause),
-      this.#restartOnce(),
+      this.#after(0.25, () => this.#restartOnce()),
+      this.#after(0.5, () => this.#collect()),
     ]);
     await this.#sample();
+    await this.#collect();
     const verified = await runCommand(['verify', '--store', this.#sidecar.store]);
     if (verified.code !== 0) throw new Error(`verify: ${verified.stdout}${verified.stderr}`);
   }
@@ -221,8 +228,12 @@ class Soak implements SoakReport {
     await Promise.resolve();
   }
 
+  async #after(part: number, act: () => Promise<void>): Promise<void> {
+    await new Promise((resolve) => setTimeout(resolve, this.#options.seconds * 1000 * part));
+    await act();
+  }
+
   async #restartOnce(): Promise<void> {
-    await new Promise((resolve) => setTimeout(resolve, this.#options.seconds * 250));
     this.#down = this.#restart();
     await this.#down;
     this.#down = undefined;
@@ -233,6 +244,14 @@ class Soak implements SoakReport {
     await this.#sidecar.kill();
     await this.#pruning;
     await this.#sidecar.start();
+  }
+
+  /** Seldom: it makes the memory that the system sees smaller, too. */
+  async #collect(): Promise<void> {
+    await this.#down;
+    const { heapMiB, externalMiB } = await liveHeapOf(this.#sidecar);
+    this.kept.push(heapMiB + externalMiB);
+    this.#options.report?.(`after a collection: heap ${heapMiB.toFixed(1)} MiB, outside ${externalMiB.toFixed(1)} MiB`);
   }
 
   async #sample(): Promise<void> {
@@ -271,7 +290,7 @@ function isAgent(pid: number): boolean {
 }
 
 /** What has grown: the end is compared with the middle, after the restart and the first warm-up. */
-export function grown({ samples }: SoakReport): string[] {
+export function grown({ samples, kept }: SoakReport): string[] {
   const part = (from: number, to: number): readonly Sample[] =>
     samples.slice(Math.floor(samples.length * from), Math.ceil(samples.length * to));
   const median = (list: readonly Sample[], of: keyof Sample): number => {
@@ -279,10 +298,13 @@ export function grown({ samples }: SoakReport): string[] {
     return sorted[Math.floor(sorted.length / 2)] ?? 0;
   };
   const limits = { memoryMiB: [1.2, 25], files: [1, 12], readers: [1, 3], storeMiB: [1.25, 16] } as const;
-  return (Object.keys(limits) as (keyof typeof limits)[]).flatMap((of) => {
-    const middle = median(part(0.4, 0.65), of);
-    const end = median(part(0.85, 1), of);
-    const [times, plus] = limits[of];
-    return end <= middle * times + plus ? [] : [`${of}: ${middle} in the middle, ${end} at the end`];
-  });
+  const check = (of: string, middle: number, end: number, [times, plus]: readonly [number, number]): string[] =>
+    end <= middle * times + plus ? [] : [`${of}: ${middle} in the middle, ${end} at the end`];
+  const [keptBefore = 0, keptAfter = Number.NaN] = kept;
+  return [
+    ...check('kept after a collection', keptBefore, keptAfter, [1.1, 5]),
+    ...(Object.keys(limits) as (keyof typeof limits)[]).flatMap((of) =>
+      check(of, median(part(0.4, 0.65), of), median(part(0.85, 1), of), limits[of]),
+    ),
+  ];
 }

@@ -12,6 +12,7 @@ it('clients, drops, kills and prunes at random: every turn has its text, the sto
   expect(report.turns).toBeGreaterThan(5);
   expect(report.cuts).toBeGreaterThan(0);
   expect(report.prunes).toBeGreaterThan(0);
+  expect(report.kept.every((kept) => kept > 1) && report.kept.length).toBe(2);
   expect(report.samples.length).toBeGreaterThan(1);
   expect(report.samples.every(({ readers }) => readers < 20)).toBe(true);
 });
