@@ -76,7 +76,7 @@ export class LineReader {
     if (this.#pending <= this.#maxLineBytes) this.#pieces.push(piece);
     else if (before <= this.#maxLineBytes) {
       // From here on the line is only counted; its head tells what it was.
-      this.#pieces = [(this.#pieces.join('') + piece.slice(0, HEAD_BYTES)).slice(0, HEAD_BYTES)];
+      this.#pieces = [headOf([...this.#pieces, piece])];
     }
   }
 
@@ -102,4 +102,13 @@ export class LineReader {
     if (line.endsWith('\r')) line = line.slice(0, -1);
     if (line.trim() !== '') this.#sink.line(line);
   }
+}
+
+function headOf(pieces: readonly string[]): string {
+  let head = '';
+  for (const piece of pieces) {
+    if (head.length === HEAD_BYTES) break;
+    head += piece.slice(0, HEAD_BYTES - head.length);
+  }
+  return head;
 }

@@ -27,7 +27,8 @@ import type { GroupCommit } from './group-commit.ts';
 import { isSessionId } from './log-keys.ts';
 
 const PAGE_EVENTS = 200;
-const MAX_LINE_BYTES = 512 * 1024 * 1024;
+const MAX_HEADER_BYTES = 1024 * 1024;
+const MAX_LINE_BYTES = 256 * 1024 * 1024;
 const PIECE_BYTES = 1024 * 1024;
 
 export type ExportOutcome =
@@ -171,6 +172,10 @@ function malformed(message: string): ImportRefusal {
   return { outcome: 'refused', why: 'malformed', message };
 }
 
+function notAnExport(): ImportRefusal {
+  return malformed('it is not an export of acp-sidecar');
+}
+
 /**
  * Reads an export and checks all of it. `take` gets the records in order, a piece at a time, numbered from 1 on; it may
  * return false to stop.
@@ -182,10 +187,12 @@ async function readExport(
   const checker = new ExportChecker();
   const reader = new LineReader(MAX_LINE_BYTES, {
     line: (wire) => checker.line(wire),
-    oversized: () => checker.fail('a line is too long'),
+    oversized: () => checker.tooLong(),
   });
   for await (const bytes of createReadStream(file, { highWaterMark: 256 * 1024 }) as AsyncIterable<Buffer>) {
     reader.push(bytes.latin1Slice());
+    // Of a device, say, that has no line ends.
+    if (reader.pendingBytes > checker.maxLineBytes) checker.tooLong();
     if (checker.problem) return checker.problem;
     if (checker.bytes >= PIECE_BYTES && (await take(checker.records())) === false) return malformed('stopped');
   }
@@ -208,6 +215,15 @@ class ExportChecker {
   #seen = 0;
   #line = 0;
   #records: Buffer[] = [];
+
+  get maxLineBytes(): number {
+    return this.#header ? MAX_LINE_BYTES : MAX_HEADER_BYTES;
+  }
+
+  tooLong(): void {
+    if (this.#header) this.fail(`the line after it is longer than ${MAX_LINE_BYTES} bytes`);
+    else this.problem ??= notAnExport();
+  }
 
   line(wire: string): void {
     if (this.problem) return;
@@ -237,7 +253,7 @@ class ExportChecker {
   #begin(wire: string): void {
     const value = parsed(wire);
     if (!isObject(value) || value['format'] !== EXPORT_FORMAT) {
-      this.problem = malformed('it is not an export of acp-sidecar');
+      this.problem = notAnExport();
       return;
     }
     const { version, session, firstSeq, events } = value;

@@ -66,7 +66,7 @@ const SCAN_ENDED: ScanOutcome = { outcome: 'end' };
 export async function openLmdbEventLog(dir: string, options: LmdbEventLogOptions = {}): Promise<LmdbStore> {
   const path = prepareStoreDir(dir);
   const lock = await lockStore(path).catch((error: unknown) => {
-    throw unusable(path, error);
+    throw unusable(`the store ${path}`, error);
   });
   let databases: Databases | undefined;
   try {
@@ -91,7 +91,7 @@ export async function openLmdbEventLog(dir: string, options: LmdbEventLogOptions
   } catch (error) {
     await databases?.root.close();
     await lock.release();
-    throw unusable(path, error);
+    throw unusable(`the store ${path}`, error);
   }
 }
 

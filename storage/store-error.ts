@@ -32,10 +32,10 @@ export class StoreOpenError extends Error {
   }
 }
 
-/** What the operating system says about a store that is to be written, as a `StoreOpenError`; other errors unchanged. */
-export function unusable(dir: string, error: unknown): unknown {
+/** What the operating system says about a place that is to be written, as a `StoreOpenError`; other errors unchanged. */
+export function unusable(place: string, error: unknown): unknown {
   if (error instanceof StoreOpenError || !(error instanceof Error)) return error;
   // LMDB tells its errors by their text.
   if (!('syscall' in error) && !/Permission denied|Read-only file system/.test(error.message)) return error;
-  return new StoreOpenError('unusable', `the store ${dir} cannot be written: ${error.message}`);
+  return new StoreOpenError('unusable', `${place} cannot be written: ${error.message}`);
 }

@@ -42,10 +42,10 @@ export interface StoreLock {
 export type LockResult = { readonly lock: StoreLock } | { readonly held: { readonly pid: number } };
 
 /**
- * Makes the directory (0700) or takes it over as it is, and returns its real path.
+ * Makes the directory (0700) or takes it over as it is, and returns its real path. `what` it is, for the error.
  * @throws StoreOpenError `unsafe_path`, `unusable`
  */
-export function prepareStoreDir(dir: string): string {
+export function prepareStoreDir(dir: string, what = 'the store'): string {
   const found = lstatSync(dir, { throwIfNoEntry: false });
   if (found?.isSymbolicLink()) throw new StoreOpenError('unsafe_path', `${dir} is a symbolic link`);
   if (found && !found.isDirectory()) throw new StoreOpenError('unsafe_path', `${dir} is not a directory`);
@@ -58,7 +58,7 @@ export function prepareStoreDir(dir: string): string {
     chmodSync(dir, 0o700);
     return realpathSync(dir);
   } catch (error) {
-    throw unusable(dir, error);
+    throw unusable(`${what} ${dir}`, error);
   }
 }
 

@@ -1,7 +1,8 @@
 /** `acp-sidecar export ID`: a session as one file of JSON lines. Also beside a running server. */
 import { once } from 'node:events';
-import { createWriteStream, realpathSync, statSync } from 'node:fs';
+import { createWriteStream, existsSync, realpathSync, statSync } from 'node:fs';
 import { rename, rm } from 'node:fs/promises';
+import { dirname, resolve } from 'node:path';
 import { exportSession } from '../../storage/export.ts';
 import { CommandError } from './exit-code.ts';
 import { requireSession, withStore } from './read-store.ts';
@@ -42,7 +43,7 @@ export async function exportToFile(storeDir: string, sessionId: string, file: st
   });
 }
 
-/** Where an export to a file goes. @throws CommandError when it is a directory */
+/** Where an export to a file goes. @throws CommandError when it is a directory, or in none */
 function placeOf(file: string): { readonly path: string; readonly replaced: boolean } {
   const found = statSync(file, { throwIfNoEntry: false });
   if (found?.isDirectory()) {
@@ -50,5 +51,7 @@ function placeOf(file: string): { readonly path: string; readonly replaced: bool
   }
   // Through a symbolic link, so that the link stays.
   if (found) return { path: realpathSync(file), replaced: found.isFile() };
+  const dir = dirname(resolve(file));
+  if (!existsSync(dir)) throw new CommandError('failure', `there is no directory ${dir}`, 'make it first');
   return { path: file, replaced: true };
 }

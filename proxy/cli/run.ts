@@ -58,7 +58,7 @@ function placeOf(storeDir: string, agent: AgentCommand): DaemonPlace {
   try {
     return daemonPlace(storeDir, agent);
   } catch (error) {
-    // The directory of the sockets.
-    throw error instanceof StoreOpenError ? new CommandError('store_failed', error.message) : error;
+    if (!(error instanceof StoreOpenError)) throw error;
+    throw new CommandError('failure', error.message, 'XDG_RUNTIME_DIR says where sockets lie');
   }
 }

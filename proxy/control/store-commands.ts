@@ -2,6 +2,7 @@
  * The commands that write to a store, the same in a running server and in a process that has the store for itself. The
  * server is asked for its sessions first: what is open is changed through its own order.
  */
+import { statSync } from 'node:fs';
 import { backupStore } from '../../storage/backup.ts';
 import { BulkSource } from '../../storage/bulk-source.ts';
 import { encodeRecord } from '../../storage/event-codec.ts';
@@ -68,9 +69,11 @@ async function importCommand(
   const { log, commit, now } = host;
   let outcome: Awaited<ReturnType<typeof importSession>>;
   try {
+    // It is read twice, and reading a pipe could take for ever.
+    if (!statSync(file).isFile()) throw new CommandError('failure', `${file} is no file`, 'write the export to a file');
     outcome = await importSession({ log, commit, file, sessionId, now: now() });
   } catch (error) {
-    if (error instanceof Error && 'code' in error) throw new CommandError('failure', error.message);
+    if (error instanceof Error && 'syscall' in error) throw new CommandError('failure', error.message);
     throw error;
   }
   if (outcome.outcome === 'not_committed') {

@@ -45,7 +45,7 @@ export function agentStoreDir(stateDir: string, agent: AgentCommand): string {
 /** @throws StoreOpenError when the directory for the sockets is somebody else's */
 export function daemonPlace(storeDir: string, agent: AgentCommand, env: NodeJS.ProcessEnv = process.env): DaemonPlace {
   const name = digest([storeDir, agent.command, ...agent.args], 16);
-  const dir = prepareStoreDir(runtimeDir(env, name));
+  const dir = prepareStoreDir(runtimeDir(env, name), 'the directory for sockets');
   return {
     storeDir,
     socket: join(dir, `${name}.sock`),

@@ -104,6 +104,11 @@ describe('export and import', () => {
     const changed = await onStore(other, 'import', file, '--as', 'x');
     expect([changed.code, changed.stderr]).toEqual([1, expect.stringContaining('checksum') as string]);
     expect((await onStore(other, 'import', join(dir, 'nothing'))).code).toBe(1);
+    for (const place of [dir, '/dev/zero']) {
+      expect((await onStore(other, 'import', place)).stderr).toContain(`${place} is no file`);
+    }
+    const nowhere = await onStore(store, 'export', stage.sessionId, '--out', join(dir, 'no', 'file'));
+    expect([nowhere.code, nowhere.stderr]).toEqual([1, expect.stringContaining('there is no directory') as string]);
     expect(await listed(other)).toEqual([stage.sessionId]);
   });
 });
@@ -198,6 +203,8 @@ describe('verify, repair, backup', () => {
     expect(nowhere.stderr).toContain('/proc/x cannot be made');
     const refused = await onStore(sidecar.store, 'backup', copy);
     expect([refused.code, refused.stderr]).toEqual([1, expect.stringContaining('is not empty') as string]);
+    const inside = await onStore(sidecar.store, 'backup', join(sidecar.store, 'copy'));
+    expect([inside.code, inside.stderr]).toEqual([1, expect.stringContaining('is in the store') as string]);
     await sidecar.stop();
     const offline = join(tempDir(stage.scope), 'offline');
     await done(sidecar.store, 'backup', offline);

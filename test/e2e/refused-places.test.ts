@@ -37,6 +37,13 @@ describe('HOME', () => {
   });
 });
 
+it('a directory for sockets that cannot be made: run says which, and what names it', async () => {
+  const { code, stderr } = await runCommand(['run', '--', 'true'], { XDG_RUNTIME_DIR: '/proc/1/run' });
+  expect(code).toBe(1);
+  expect(stderr).toContain('the directory for sockets /proc/1/run/acp-sidecar cannot be written');
+  expect(stderr).toContain('XDG_RUNTIME_DIR');
+});
+
 it('[AC1] a Unix socket where others can enter is refused before the agent is started', async () => {
   const dir = tempDir(testScope());
   const open = join(dir, 'open');

@@ -150,6 +150,7 @@ describe('export and import', () => {
       text.replace('"x":1', '"x":2'),
       `{"format":"acp-sidecar-export"}\n${text}`,
       'hello',
+      'no line end'.repeat(200_000),
     ];
     for (const content of bad) {
       writeFileSync(file, content);
