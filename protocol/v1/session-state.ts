@@ -15,6 +15,11 @@ export interface PromptRecord {
   ended?: number;
 }
 
+export interface OpenTurn {
+  readonly started: boolean;
+  readonly promptId: string | undefined;
+}
+
 export interface ToolState {
   status: string | undefined;
   /** It has been `in_progress` at some time. */
@@ -63,7 +68,7 @@ export interface BoundState {
 
 export interface SessionState {
   /** Turns without their end, oldest first. */
-  readonly openTurns: Map<string, { started: boolean }>;
+  readonly openTurns: Map<string, OpenTurn>;
   readonly prompts: Map<string, PromptRecord>;
   readonly tools: Map<string, ToolState>;
   readonly approvals: Map<string, ApprovalState>;
@@ -133,6 +138,7 @@ export function applyEvent(state: SessionState, event: FoldedEvent): void {
     case 'turn_ended':
       if (event.turnId === undefined) return;
       if (!event.synthetic) useAnswers(state, ({ turnId }) => turnId === event.turnId);
+      endPrompt(state, event.turnId, event.seq);
       state.openTurns.delete(event.turnId);
       // An end of our own, as of a turn that was cancelled before the agent had it, shows nothing.
       if (
@@ -143,7 +149,6 @@ export function applyEvent(state: SessionState, event: FoldedEvent): void {
       ) {
         state.bound.proven = true;
       }
-      for (const prompt of state.prompts.values()) if (prompt.turnId === event.turnId) prompt.ended = event.seq;
       return;
     case 'session_bound': {
       const payload = event.payload();
@@ -235,13 +240,19 @@ function applyTurn(state: SessionState, event: FoldedEvent): void {
   const turnId = event.turnId;
   if (turnId === undefined) return;
   const started = event.type === 'turn_started';
-  state.openTurns.set(turnId, { started });
   if (started) state.userMessages++;
   const facts = valueAt(event.payload(), ['facts']);
   const { promptId, digest } = parseWire(facts ?? '{}') as { promptId?: string; digest?: string };
+  state.openTurns.set(turnId, { started, promptId: promptId ?? state.openTurns.get(turnId)?.promptId });
   if (promptId !== undefined && digest !== undefined && !state.prompts.has(promptId)) {
     state.prompts.set(promptId, { turnId, digest });
   }
+}
+
+function endPrompt(state: SessionState, turnId: string, seq: number): void {
+  const promptId = state.openTurns.get(turnId)?.promptId;
+  const prompt = promptId === undefined ? undefined : state.prompts.get(promptId);
+  if (prompt?.turnId === turnId) prompt.ended = seq;
 }
 
 function applyUpdate(state: SessionState, event: FoldedEvent): void {
