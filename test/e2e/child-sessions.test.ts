@@ -293,7 +293,7 @@ describe('where a child is found', () => {
     expect(asked.filter((message) => at(message, 'params', 'sessionId') === CHILD)).toEqual([]);
   });
 
-  it('[RP15] every other method says what to do, and changes nothing', async () => {
+  it("[RP15] every other request says what to do, and changes nothing; a cancel is the agent's to understand", async () => {
     const stage = await family();
     const { client, life, sessionId } = stage;
     const seen = life.received.length;
@@ -313,7 +313,13 @@ describe('where a child is found', () => {
       expect(textAt(message.error, 'message')).toContain(`${method} goes there`);
     }
     expect(life.received).toHaveLength(seen);
-    await stage.end();
+    client.notify('session/cancel', { sessionId: CHILD, _meta: { sidecar: {}, own: 1 } });
+    const cancel = await life.saw('session/cancel');
+    expect(cancel.message.params).toEqual({ sessionId: CHILD, _meta: { own: 1 } });
+    // The parent's turn was not cancelled: it ends as the agent says.
+    const end = await stage.end();
+    expect(at(end, 'message', 'result', 'stopReason')).toBe('end_turn');
+    expect(life.received.filter(({ message }) => message.method === 'session/cancel')).toHaveLength(1);
   });
 
   it('[RP15] a deleted parent has no children; one that was imported has them once it is open', async () => {
