@@ -10,7 +10,7 @@
  * Databases: `events` (u32 session, u48 seq -> record), `sessions` (sessionId -> row, JSON), `meta`. The root database
  * stays empty; clearing it corrupts the others. How another process reads it is told in `read-view.ts`.
  */
-import { chmodSync, type Stats, statSync } from 'node:fs';
+import { chmodSync, rmSync, type Stats, statSync } from 'node:fs';
 import { join } from 'node:path';
 import type { RangeOptions, Transaction } from 'lmdb';
 import type {
@@ -29,7 +29,7 @@ import { type Segment, segmentsOf } from './lineage.ts';
 import { EVENT_KEY_BYTES, eventKey, MAX_SEQ, numOfKey, seqOfKey, sessionKey, writeSeq } from './log-keys.ts';
 import { holdPages, linkedStore } from './read-view.ts';
 import { StoreOpenError, unusable } from './store-error.ts';
-import { json, META, prepareStore, readJson, readStoreId } from './store-meta.ts';
+import { json, markAsCopy, META, prepareStore, readJson, readStoreId } from './store-meta.ts';
 import { acquireStoreLock, prepareStoreDir, type StoreLock } from './store-lock.ts';
 import { BALLAST_BYTES, Ballast, MIN_FREE_BYTES, requireFreeSpace } from './store-space.ts';
 
@@ -51,8 +51,8 @@ export interface LmdbEventLogOptions {
 /** What this store can beside the contract. */
 export interface LmdbStore extends EventLog {
   /**
-   * Writes a copy of this moment to a new directory, also while another process writes. It is a store of its own: it is
-   * in another file, so it renews its log ids when it is opened for writing.
+   * Writes a copy of this moment to a new directory, also while another process writes. It is a store of its own: it
+   * renews its log ids when it is opened for writing, also in the place of the original.
    */
   backup(dir: string): Promise<void>;
 }
@@ -284,6 +284,10 @@ class LmdbEventLog implements LmdbStore {
 
   async backup(dir: string): Promise<void> {
     await this.#databases.root.backup(dir, true);
+    const copy = openDatabases(dir, false);
+    await markAsCopy(copy);
+    await copy.root.close();
+    rmSync(join(dir, 'lock.mdb'), { force: true });
   }
 
   async close(): Promise<void> {

@@ -40,6 +40,8 @@ export interface FormatChain {
 /** No steps yet. */
 const CHAIN: FormatChain = { steps: [], target: FORMAT_VERSION };
 
+const NO_INODE = 0;
+
 export function json(value: unknown): Buffer {
   return Buffer.from(JSON.stringify(value));
 }
@@ -115,6 +117,11 @@ function storeIdOf(tables: Tables, dir: string): string {
 
 function inodeOf(dir: string): number {
   return statSync(dataFile(dir)).ino;
+}
+
+/** A backup that is put back into the very file that it was made of must be seen to be one. */
+export async function markAsCopy({ root, meta }: Tables): Promise<void> {
+  await root.batch(() => void meta.put(META.home, json(NO_INODE)));
 }
 
 async function renewLogIds({ root, sessions, meta }: Tables, dir: string): Promise<void> {

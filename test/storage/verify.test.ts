@@ -1,4 +1,4 @@
-import { existsSync, readFileSync, writeFileSync } from 'node:fs';
+import { existsSync, readdirSync, readFileSync, statSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { describe, expect, it } from 'vitest';
 import { open } from 'lmdb';
@@ -173,6 +173,28 @@ describe('backup', () => {
     for (const original of ROWS) expect(copy.row(original.sessionId)?.logId).not.toBe(original.logId);
     await write(copy, copy.row('session-1') ?? row, [textEvent('goes on')]);
     await copy.close();
+  });
+
+  it('[ST4] that is put back into the file that it was made of is a copy all the same', async () => {
+    const dir = await store();
+    const log = await openLmdbEventLog(dir, SMALL);
+    const row = ROWS[0] as (typeof ROWS)[0];
+    const target = join(dir, '..', 'copy');
+    expect(await backupStore(log, target)).toEqual({ outcome: 'written' });
+    expect(readdirSync(target)).toEqual(['data.mdb']);
+    await write(log, row, [textEvent('only in the original')]);
+    await log.close();
+    const { ino } = statSync(join(dir, 'data.mdb'));
+    writeFileSync(join(dir, 'data.mdb'), readFileSync(join(target, 'data.mdb')));
+    expect(statSync(join(dir, 'data.mdb')).ino).toBe(ino);
+    const restored = await openLmdbEventLog(dir, SMALL);
+    const logId = restored.row(row.sessionId)?.logId;
+    expect(logId).not.toBe(row.logId);
+    await restored.close();
+    // Once.
+    const again = await openLmdbEventLog(dir, SMALL);
+    expect(again.row(row.sessionId)?.logId).toBe(logId);
+    await again.close();
   });
 
   it('[ST4] does not write over anything', async () => {
