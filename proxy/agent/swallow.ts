@@ -6,19 +6,28 @@
  *                                                   +-- a mismatch releases what is held ----+
  *                                                   +-- 1 s after the last match ------------+
  *
- * No agent echoes the user's words of an earlier turn while it works, so what begins with them is a late replay. From
- * there text is compared with the log; tool updates match when their id is known; snapshots pass. What matches is held
- * and dropped at the next match or after a second; the first mismatch lets go what is held, as new.
+ * What begins with the user's words of an earlier turn is a late replay. From there text is compared with the log; tool
+ * updates match when their id is known; snapshots pass. What matches is held and dropped at the next match or after a
+ * second; the first mismatch lets go what is held, as new.
+ *
+ * Some agents echo the prompt that they work on. When that says what an earlier one said, its echo and the answer may be
+ * what the log has, word for word, and be new: then all of it is held, and only the user's next words of the log prove
+ * a replay. Without them it is let go, at the latest after a second or at the end of the turn.
  */
+import { chunkText } from '../../protocol/v1/chunk-text.ts';
 import { UPDATE_KINDS, updateKindCode } from '../../protocol/v1/update-kinds.ts';
 import type { IncomingUpdate } from '../session/intake.ts';
 import type { ReplayFilter, Session } from '../session/session.ts';
-import { type Place, speakerOf, textOf, ToldStory } from './told-story.ts';
+import { type Place, speakerOf, ToldStory } from './told-story.ts';
 
 /** After the response of the restoring request its replay has ended when nothing came for this long, */
 const QUIET_MS = 50;
+/** or, from an agent that pauses in between or owes a part of it, for this long, */
+const LONG_QUIET_MS = 500;
 /** or after this. Also: how long a replay may make itself wait for, when nothing of it has come. */
 const LONGEST_MS = 1000;
+/** A replay that is plainly going on is waited for longer. */
+const LONGEST_REPLAY_MS = 30_000;
 const HELD_MS = 1000;
 /** How long after a restore a late replay is still known as one. */
 const WATCH_MS = 60_000;
@@ -35,23 +44,28 @@ interface Held {
 
 export class Swallow implements ReplayFilter {
   readonly #session: Session;
-  readonly #head: number;
   readonly #tools: ReadonlySet<string>;
+  /** Messages of the user that the log has. */
+  readonly #told: number;
   readonly #snapshots = new Map<number, IncomingUpdate>();
   #phase: 'restoring' | 'settling' | 'watching' | 'matching' | 'releasing' = 'restoring';
   #lastHeard: number;
+  /** Between two updates of the replay. */
+  #longestPauseMs = 0;
   #userMessages = 0;
   #inUserMessage = false;
   #story: ToldStory | undefined;
   #at: Place | undefined;
   #held: Held[] = [];
+  /** What is held may be an echo of the running prompt with its answer. */
+  #doubtful = false;
   #heldTimer: NodeJS.Timeout | undefined;
   #watchTimer: NodeJS.Timeout | undefined;
 
   constructor(session: Session) {
     this.#session = session;
-    this.#head = session.order.lastSeq;
     this.#tools = new Set(session.state.tools.keys());
+    this.#told = session.state.userMessages;
     this.#lastHeard = session.host.now();
   }
 
@@ -93,12 +107,20 @@ export class Swallow implements ReplayFilter {
     const { now } = this.#session.host;
     const since = now();
     for (;;) {
-      const missing = expectsReplay && this.#userMessages === 0;
-      const quiet = Math.max(this.#lastHeard, since) + QUIET_MS;
-      const left = (missing ? since + LONGEST_MS : Math.min(quiet, since + LONGEST_MS)) - now();
+      const left = this.#replayOver(since, expectsReplay) - now();
       if (left <= 0) return;
       await new Promise((resolve) => setTimeout(resolve, Math.min(left, QUIET_MS)));
     }
+  }
+
+  /** When it is, if nothing more comes. */
+  #replayOver(since: number, expectsReplay: boolean): number {
+    if (expectsReplay && this.#userMessages === 0) return since + LONGEST_MS;
+    // An agent that replays less than the log has does not get here for long: it falls silent.
+    const owes = expectsReplay && (this.#userMessages < this.#told || this.#inUserMessage);
+    const pause = Math.min(Math.max(QUIET_MS, 2 * this.#longestPauseMs), LONG_QUIET_MS);
+    const quiet = Math.max(this.#lastHeard, since) + (owes ? LONG_QUIET_MS : pause);
+    return Math.min(quiet, since + (owes ? LONGEST_REPLAY_MS : LONGEST_MS));
   }
 
   /** The session lives: from now on only a late replay is kept back. */
@@ -113,6 +135,10 @@ export class Swallow implements ReplayFilter {
     }, WATCH_MS).unref();
   }
 
+  promptSent(): void {
+    if (this.#phase === 'matching') this.#held = [];
+  }
+
   settle(): void {
     if (this.#phase !== 'matching') return;
     this.#release((held) => !held.proven);
@@ -125,7 +151,9 @@ export class Swallow implements ReplayFilter {
   }
 
   #swallow(incoming: IncomingUpdate, kind: number): void {
-    this.#lastHeard = this.#session.host.now();
+    const now = this.#session.host.now();
+    if (this.#userMessages > 0) this.#longestPauseMs = Math.max(this.#longestPauseMs, now - this.#lastHeard);
+    this.#lastHeard = now;
     if (PASSED_ON.has(kind) && incoming.childSessionId === undefined) this.#snapshots.set(kind, incoming);
     const user = kind === UPDATE_KINDS.user_message_chunk && incoming.childSessionId === undefined;
     if (user && !this.#inUserMessage) this.#userMessages++;
@@ -134,16 +162,19 @@ export class Swallow implements ReplayFilter {
 
   /** Is it the beginning of a late replay: the log's next message of the user, or its first? */
   #begins(incoming: IncomingUpdate): boolean {
-    const text = textOf(incoming.value);
+    const text = chunkText(incoming.value);
     if (text === undefined || text === '' || incoming.childSessionId !== undefined) return false;
     const { log, order, row } = this.#session;
-    this.#story ??= ToldStory.read(log, order.num, row.low, Math.min(this.#head, order.head));
+    this.#story ??= new ToldStory();
+    // An agent that replays late may have what was said since.
+    this.#story.read(log, order.num, row.low, order.head);
     for (const n of [this.#userMessages, 0]) {
       const start = this.#story.userMessage(n);
       const next = start && this.#story.follow(start, 'user', text);
       if (!next) continue;
       this.#phase = 'matching';
       this.#at = next;
+      this.#doubtful = this.#session.turns.mayEcho(text);
       this.#hold(incoming, true);
       return true;
     }
@@ -153,19 +184,22 @@ export class Swallow implements ReplayFilter {
   #matches(incoming: IncomingUpdate, kind: number): boolean {
     if (incoming.childSessionId !== undefined || SNAPSHOTS.has(kind)) return true;
     const speaker = speakerOf(kind);
-    const text = speaker && textOf(incoming.value);
+    const text = speaker && chunkText(incoming.value);
     if (speaker && text !== undefined && this.#story && this.#at) {
       const next = this.#story.follow(this.#at, speaker, text);
       if (next) {
+        if (speaker === 'user' && next.passage > this.#at.passage) this.#doubtful = false;
         this.#at = next;
         this.#hold(incoming, true);
         return false;
       }
-      if (speaker === 'user') {
+      if (speaker === 'user' && !this.#doubtful) {
         const held = this.#held;
         this.#held = [];
-        if (this.#begins(incoming)) return false;
-        this.#held = held;
+        // It has come to the prompt that it is working on.
+        if (this.#session.turns.mayEcho(text)) this.#release(() => false);
+        else if (this.#begins(incoming)) return false;
+        else this.#held = held;
       }
     } else if (kind === UPDATE_KINDS.agent_thought_chunk) {
       this.#hold(incoming, false);
@@ -186,6 +220,14 @@ export class Swallow implements ReplayFilter {
 
   /** What the log has proves that what was held before it was a replay, too. */
   #hold(incoming: IncomingUpdate, proven: boolean): void {
+    if (this.#doubtful) {
+      if (this.#held.length === 0) {
+        clearTimeout(this.#heldTimer);
+        this.#heldTimer = setTimeout(() => this.settle(), HELD_MS).unref();
+      }
+      this.#held.push({ incoming, proven: false });
+      return;
+    }
     if (proven) {
       this.#held = [];
       clearTimeout(this.#heldTimer);
@@ -198,6 +240,7 @@ export class Swallow implements ReplayFilter {
     clearTimeout(this.#heldTimer);
     const held = this.#held;
     this.#held = [];
+    this.#doubtful = false;
     this.#phase = 'releasing';
     for (const entry of held) if (which(entry)) this.#session.intake.update(entry.incoming);
     this.#phase = 'watching';

@@ -3,6 +3,7 @@
  * thoughts do not count.
  */
 import { isObject, type JsonObject } from '../../protocol/json-rpc.ts';
+import { chunkText } from '../../protocol/v1/chunk-text.ts';
 import { UPDATE_KINDS } from '../../protocol/v1/update-kinds.ts';
 import { items, parseWire, valueAt } from '../../protocol/wire-text.ts';
 import { decodeRecord, type StoredEvent } from '../../storage/event-codec.ts';
@@ -29,16 +30,17 @@ export class ToldStory {
   readonly #userStarts: number[] = [];
   readonly #others = new Set<string>();
   #length = 0;
+  /** Seq of the first event that was not read. */
+  #next = 1;
 
-  /** Reads the events up to `head`. */
-  static read(log: EventLog, num: number, low: number, head: number): ToldStory {
-    const story = new ToldStory();
-    log.scan(num, low, head, (seq, record, length) => {
+  /** Reads on, up to the event `head`. @param low the first event that the log still has */
+  read(log: EventLog, num: number, low: number, head: number): void {
+    log.scan(num, Math.max(this.#next, low), head, (seq, record, length) => {
       const event = decodeRecord(record, length, seq, false);
-      if (!('unreadable' in event) && event.childSessionId === undefined) story.#take(event);
-      return story.#length < MAX_TEXT;
+      if (!('unreadable' in event) && event.childSessionId === undefined) this.#take(event);
+      return this.#length < MAX_TEXT;
     });
-    return story;
+    this.#next = head + 1;
   }
 
   /** The n-th message of the user, from 0. */
@@ -86,7 +88,7 @@ export class ToldStory {
     }
     if (event.type !== 'update') return;
     const speaker = speakerOf(event.kind);
-    const text = speaker && textOf(parseWire(event.payload) as JsonObject);
+    const text = speaker && chunkText(parseWire(event.payload) as JsonObject);
     if (speaker && text !== undefined) this.#add(speaker, text, false);
     else if (event.kind !== UPDATE_KINDS.tool_call && event.kind !== UPDATE_KINDS.tool_call_update) {
       this.#others.add(otherKey(event.kind, event.payload));
@@ -108,12 +110,6 @@ export class ToldStory {
 export function speakerOf(kind: number): Speaker | undefined {
   if (kind === UPDATE_KINDS.user_message_chunk) return 'user';
   return kind === UPDATE_KINDS.agent_message_chunk ? 'agent' : undefined;
-}
-
-/** The text of a text chunk; undefined for other blocks. */
-export function textOf(update: JsonObject): string | undefined {
-  const content = update['content'];
-  return isObject(content) && typeof content['text'] === 'string' ? content['text'] : undefined;
 }
 
 /** Blocks of messages are compared by their content, other updates as a whole. */

@@ -6,6 +6,7 @@ import { comparePositions, parseEventId, positionOf, settledId } from '../../pro
 import { type JsonObject, isObject } from '../../protocol/json-rpc.ts';
 import { members, removeMembers, splice, stringifyWire } from '../../protocol/wire-text.ts';
 import { withMembers, withSidecarMembers } from '../../protocol/sidecar-meta.ts';
+import { chunkText } from '../../protocol/v1/chunk-text.ts';
 
 export interface TrackedSession {
   readonly sessionId: string;
@@ -91,8 +92,7 @@ export function advance(session: TrackedSession, cursor: string, update?: unknow
     session.run = { seq: 0, characters: 0 };
     return;
   }
-  const content = isObject(update) ? update['content'] : undefined;
-  const text = isObject(content) && typeof content['text'] === 'string' ? content['text'] : '';
+  const text = (isObject(update) && chunkText(update)) || '';
   const before = session.run.seq === id.seq ? session.run.characters : 0;
   session.run = { seq: id.seq, characters: before + text.length };
 }

@@ -71,6 +71,8 @@ export interface ReplayFilter {
   readonly holds: boolean;
   /** False: the update is kept back, and comes again through the intake if it turns out to be new. */
   admits(incoming: IncomingUpdate): boolean;
+  /** What came before the prompt is no answer to it. */
+  promptSent(): void;
   /** A turn has ended: what is held and not proven to be a replay is let go. */
   settle(): void;
   end(): void;

@@ -9,36 +9,18 @@
  * idempotent: sent again it joins the turn or gets the recorded end.
  */
 import { type InterruptedCode, type RpcError, rpcError } from '../../protocol/error.ts';
-import { errorText, isObject } from '../../protocol/json-rpc.ts';
+import { errorText, type JsonObject } from '../../protocol/json-rpc.ts';
+import { chunkText } from '../../protocol/v1/chunk-text.ts';
 import { stringifyWire } from '../../protocol/wire-text.ts';
 import { MAX_QUEUED_PROMPTS, boundHit } from '../bounds.ts';
-import type { AgentAnswer, AgentPort, BoundOutcome } from './agent-port.ts';
+import type { AgentAnswer, BoundOutcome } from './agent-port.ts';
 import type { Client } from './client.ts';
 import { type PromptInput, primedParams, promptText, turnFacts } from './prompt-input.ts';
 import { promptResponse, recordedEnd } from './recorded-end.ts';
 import { agentParams } from './public-params.ts';
 import { QuietWait } from './quiet-wait.ts';
 import type { Session } from './session.ts';
-
-interface Requester {
-  readonly client: Client;
-  readonly requestId: string;
-}
-
-type Phase = 'queued' | 'binding' | 'starting' | 'running' | 'ending';
-
-interface Turn extends PromptInput {
-  readonly turnId: string;
-  phase: Phase;
-  requesters: Requester[];
-  cancelled: boolean;
-  /** Seq of its `turn_queued`, once that is durable. */
-  queuedSeq: number | undefined;
-  agentRequestId: string | undefined;
-  agent: AgentPort | undefined;
-  /** Text of the prompt that an agent may still echo. */
-  echo: string;
-}
+import { newTurn, type Requester, type Turn } from './turn.ts';
 
 /** An agent that does not answer a cancelled prompt is restarted. */
 const CANCEL_MS = 60_000;
@@ -90,17 +72,7 @@ export class Turns {
       this.#fail({ client, requestId }, rpcError('session_busy'));
       return;
     }
-    const turn: Turn = {
-      ...input,
-      turnId: this.#session.host.newId(),
-      phase: 'queued',
-      requesters: [{ client, requestId }],
-      cancelled: false,
-      queuedSeq: undefined,
-      agentRequestId: undefined,
-      agent: undefined,
-      echo: '',
-    };
+    const turn = newTurn(input, this.#session.host.newId());
     this.#session.record(
       {
         type: 'turn_queued',
@@ -159,13 +131,17 @@ export class Turns {
   }
 
   /** True when an update is the agent's echo of the running prompt, which the log has as `turn_started`. */
-  isEcho(update: { readonly [key: string]: unknown }): boolean {
+  isEcho(update: JsonObject): boolean {
     const turn = this.#current;
-    const content = update['content'];
-    const text = isObject(content) && typeof content['text'] === 'string' ? content['text'] : undefined;
-    if (!turn || text === undefined || text === '' || !turn.echo.startsWith(text)) return false;
+    const text = chunkText(update);
+    if (!turn || text === undefined || !this.mayEcho(text)) return false;
     turn.echo = turn.echo.slice(text.length);
     return true;
+  }
+
+  /** The agent may say this as the next piece of an echo. */
+  mayEcho(text: string): boolean {
+    return text !== '' && this.#current?.echo.startsWith(text) === true;
   }
 
   agentExited(message: string): void {
@@ -226,6 +202,7 @@ export class Turns {
       return;
     }
     turn.phase = 'running';
+    this.#session.replay?.promptSent();
     const params = this.#primed(turn, agentParams(this.#session, turn.params));
     turn.agentRequestId = turn.agent?.request('session/prompt', params, (answer) => this.#answered(turn, answer));
   }

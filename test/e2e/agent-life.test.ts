@@ -1,63 +1,15 @@
 /** The agent's life: however it ends, the turn says so, the clients stay, and the next prompt goes on. */
 import { describe, expect, it } from 'vitest';
-import { at, type Received, updateOf } from '../support/json.ts';
+import { endAgent, eventsOf, methods, nextLife, oneTurn, promptTo } from '../support/agent-lives.ts';
+import { at, updateOf } from '../support/json.ts';
 import type { RawClient } from '../support/raw-client.ts';
 import { testScope } from '../support/scope.ts';
 import type { AgentLife } from '../support/scripted-agent.ts';
-import { setStage, type Stage } from '../support/stage.ts';
+import { setStage } from '../support/stage.ts';
 import { waitFor } from '../support/wait-for.ts';
 
 const RESUME = { sessionCapabilities: { resume: {} } };
 const LOAD = { loadSession: true };
-
-/** One turn in which the agent says something. */
-async function oneTurn(stage: Stage, text = 'first question', answer = 'first answer'): Promise<void> {
-  const turn = await stage.turn(text);
-  stage.life.say(stage.agentSessionId, answer);
-  await turn.end();
-}
-
-/** Ends the agent and waits until the sidecar knows it: a prompt sent before would be lost with the process. */
-async function endAgent(stage: Stage, life: AgentLife = stage.life): Promise<void> {
-  const watcher = await stage.join(true);
-  await watcher.resume(stage.sessionId);
-  life.exit(0);
-  await watcher.until(
-    'the end of the agent',
-    ({ message }) => message.method === '_sidecar/agent' && at(message, 'params', 'state') === 'exited',
-  );
-  watcher.close();
-}
-
-async function nextLife(stage: Stage, n = 1): Promise<AgentLife> {
-  return stage.agent.life(n);
-}
-
-/** Sends a prompt and gives what the agent process `life` got as its prompt. */
-async function promptTo(stage: Stage, n: number, text: string): Promise<{ received: Received; life: AgentLife }> {
-  const answer = stage.client.ask('session/prompt', {
-    sessionId: stage.sessionId,
-    prompt: [{ type: 'text', text }],
-  });
-  const life = await nextLife(stage, n);
-  const received = await life.saw('session/prompt');
-  life.reply(received.message, { stopReason: 'end_turn' });
-  expect((await answer).message.error).toBeUndefined();
-  return { received, life };
-}
-
-/** The methods of the requests that an agent process got. */
-function methods(life: AgentLife): (string | undefined)[] {
-  return life.received.map(({ message }) => message.method).filter((method) => method !== undefined);
-}
-
-async function eventsOf(stage: Stage): Promise<{ type: string; payload: Record<string, unknown> }[]> {
-  const client = await stage.join(true);
-  const { sessionId } = stage;
-  const result = (await client.request('_sidecar/events', { sessionId, limit: 1000 })) as { events: never[] };
-  client.close();
-  return result.events;
-}
 
 describe('the end of the agent in a turn', () => {
   it.each([
@@ -158,32 +110,6 @@ describe('an agent that dies at its start', () => {
   }, 30_000);
 });
 
-/** A reply to `session/load` that replays, in one of the ways that agents do it. */
-function replays(how: 'early' | 'late' | 'twice' | 'after'): (request: never, life: AgentLife) => undefined {
-  return (request: { params: { sessionId: string } } & Parameters<AgentLife['reply']>[0], life) => {
-    const { sessionId } = request.params;
-    const tell = (round: number): void => {
-      const id = `other-${how}-${life.pid}-${round}`;
-      const say = (sessionUpdate: string, text: string): void =>
-        life.update(sessionId, { sessionUpdate, content: { type: 'text', text }, messageId: id });
-      say('user_message_chunk', 'first ques');
-      say('user_message_chunk', 'tion');
-      say('agent_thought_chunk', 'hm');
-      say('agent_message_chunk', 'first ');
-      say('agent_message_chunk', 'answer');
-    };
-    if (how !== 'late' && how !== 'after') tell(0);
-    if (how === 'twice') tell(1);
-    if (how !== 'late') life.reply(request, {});
-    if (how === 'after') setTimeout(() => tell(0), 20);
-    if (how === 'late') {
-      life.reply(request, {});
-      setTimeout(() => tell(0), 500);
-    }
-    return undefined;
-  };
-}
-
 describe('binding', () => {
   it('[AG3] resumes where the agent can, and tells clients that opted in', async () => {
     const handlers = { 'session/resume': () => ({ modes: { currentModeId: 'a', availableModes: [] } }) };
@@ -197,55 +123,6 @@ describe('binding', () => {
     expect(told.map(({ message }) => at(message, 'params', 'state'))).toContain('exited');
     expect(at(told.at(-1)?.message, 'params')).toMatchObject({ state: 'ready', continuity: 'resumed' });
     expect(stage.client.agentText(stage.sessionId)).toBe('first answer');
-  });
-
-  it.each(['early', 'late', 'after', 'twice'] as const)(
-    '[AG4] load with a replay that comes %s: nothing of it is appended or shown',
-    async (how) => {
-      const handlers = { 'session/load': replays(how) as never };
-      const stage = await setStage(testScope(), { capabilities: LOAD, handlers });
-      await oneTurn(stage);
-      const before = (await eventsOf(stage)).length;
-      for (let n = 1; n <= (how === 'early' ? 10 : 2); n++) {
-        await endAgent(stage, stage.agent.lives.at(-1));
-        // A request that needs the agent, and leaves no event of its own.
-        const asked = stage.client.ask('_test/ping', { sessionId: stage.sessionId });
-        const life = await nextLife(stage, n);
-        const { message } = await life.saw('_test/ping');
-        life.reply(message, {});
-        await asked;
-        if (how === 'late' || how === 'after') await new Promise((resolve) => setTimeout(resolve, 1800));
-      }
-      const events = await eventsOf(stage);
-      // Only that it was bound is an event.
-      const grown = events.slice(before).map(({ type, payload }) => `${type} ${String(payload['how'])}`);
-      expect(new Set(grown)).toEqual(new Set(['session_bound loaded']));
-      expect(stage.client.agentText(stage.sessionId)).toBe('first answer');
-    },
-    60_000,
-  );
-
-  it('[AG4] what is new after a late beginning like the log is not lost', async () => {
-    const handlers = { 'session/load': replays('early') as never };
-    const stage = await setStage(testScope(), { capabilities: LOAD, handlers });
-    await oneTurn(stage);
-    await endAgent(stage);
-    const answer = stage.client.ask('session/prompt', {
-      sessionId: stage.sessionId,
-      prompt: [{ type: 'text', text: 'first question' }],
-    });
-    const life = await nextLife(stage);
-    const { message } = await life.saw('session/prompt');
-    const say = (sessionUpdate: string, text: string): void =>
-      life.update(stage.agentSessionId, { sessionUpdate, content: { type: 'text', text } });
-    say('user_message_chunk', 'first question');
-    say('agent_message_chunk', 'something else');
-    life.reply(message, { stopReason: 'end_turn' });
-    await answer;
-    expect(stage.client.agentText(stage.sessionId)).toBe('first answersomething else');
-    const fresh = await stage.join();
-    await fresh.load(stage.sessionId);
-    expect(fresh.updates(stage.sessionId).filter(({ text }) => text.includes('user_message_chunk'))).toHaveLength(2);
   });
 
   it('[AG8] a load that replays nothing of the conversation did not restore it: primed, with a note', async () => {
