@@ -257,7 +257,9 @@ export class Order implements AppendSource {
     const done = this.#published;
     this.#published = [];
     for (const { item, seq } of done) {
-      for (const { offset, note } of item.inside) note({ seq: seq - 1, offset });
+      // Behind all of its text is behind the event, which clients are shown whole.
+      for (const { offset, note } of item.inside)
+        note(offset === item.run?.length ? { seq, offset: 0 } : { seq: seq - 1, offset });
       item.settled?.(seq);
       for (const note of item.behind) note({ seq, offset: 0 });
     }

@@ -367,7 +367,7 @@ export class Turns {
     // Asked for when it is durable: until then its seq may change.
     const tell = (): void => {
       const { ended = 0, turnId } = known;
-      this.#owe(client, ended, recordedEnd(this.#session, requestId, turnId, ended));
+      this.#owe(client, ended, recordedEnd(this.#session, client, requestId, turnId, ended));
     };
     if (known.ended <= this.#session.order.head) tell();
     else this.#session.order.note(tell);

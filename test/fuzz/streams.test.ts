@@ -4,13 +4,14 @@
  */
 import fc from 'fast-check';
 import { beforeAll, describe, expect, it } from 'vitest';
+import { comparePositions, parseEventId, positionOf } from '../../protocol/event-id.ts';
 import { emptyView, foldMessage } from '../../protocol/v1/view.ts';
 import { transcriptOf } from '../../protocol/v1/fold.ts';
 import type { Transcript } from '../../protocol/v1/transcript.ts';
 import { parseWire } from '../../protocol/wire-text.ts';
 import { decodeRecord } from '../../storage/event-codec.ts';
 import { openLmdbEventLogReadOnly } from '../../storage/lmdb-event-log.ts';
-import { at, type Message, textAt, updateOf } from '../support/json.ts';
+import { at, eventIdOf, type Message, textAt, updateOf } from '../support/json.ts';
 import type { RawClient } from '../support/raw-client.ts';
 import { LogModel, anyUpdate, type Update } from '../support/random-updates.ts';
 import { Scope } from '../support/scope.ts';
@@ -43,6 +44,21 @@ interface Played {
   readonly expected: Update[];
   readonly joined: RawClient[];
   readonly model: LogModel;
+}
+
+/** The eventIds that a client was sent of a session, its responses' too, never go back. */
+function expectForward({ received, cursors }: RawClient, sessionId: string): void {
+  const logId = parseEventId(cursors.get(sessionId))?.logId;
+  let last = '';
+  let position = { seq: 0, offset: 0 };
+  for (const { message, text } of received) {
+    const id = parseEventId(eventIdOf(message));
+    if (id?.logId !== logId || id === undefined) continue;
+    expect(comparePositions(positionOf(id), position), `${last}\n${text}`).toBeGreaterThanOrEqual(0);
+    position = positionOf(id);
+    last = text;
+  }
+  expect(last).not.toBe('');
 }
 
 describe('random streams', () => {
@@ -131,7 +147,7 @@ describe('random streams', () => {
     expect(transcriptOf(told), `cut after ${point.eventId}`).toEqual(whole);
   }
 
-  it(`${RUNS} of them: live, late, joined and cut clients fold to what the agent said`, {
+  it(`[CU5] [RP11] [RP12] ${RUNS} of them: live, late, joined and cut clients fold to what the agent said`, {
     timeout: 120_000,
   }, async () => {
     const property = fc.asyncProperty(script, async ({ turns, cuts }) => {
@@ -140,9 +156,11 @@ describe('random streams', () => {
         const { sessionId, expected, joined } = await play(inner, turns);
         const whole = transcriptOf(expected);
         expect(transcriptOf(liveTold(sessionId)), 'live').toEqual(whole);
+        expectForward(live, sessionId);
         const late = await connect(inner, false);
         await late.load(sessionId);
         expect(transcriptOf(toldTo(late.received, sessionId)), 'late').toEqual(whole);
+        expectForward(late, sessionId);
         for (const cut of cuts) await expectResumed(inner, sessionId, cut, whole);
         for (const client of joined) {
           const view = (): Transcript => {
@@ -153,6 +171,7 @@ describe('random streams', () => {
             .until('the rest', () => JSON.stringify(view()) === JSON.stringify(whole), { timeoutMs: 1500 })
             .catch(() => undefined);
           expect(view(), 'joined in a turn').toEqual(whole);
+          expectForward(client, sessionId);
         }
       } finally {
         await inner.end();
