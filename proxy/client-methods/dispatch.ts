@@ -98,9 +98,10 @@ export function receiveRequest(connection: Connection, message: RequestMessage):
 /** What this client has too much of. */
 function limitOf(connection: Connection, message: RequestMessage): BoundName | undefined {
   if (connection.forwarded.size + connection.asking >= MAX_CLIENT_REQUESTS) return 'client_requests';
-  if (connection.sessions.size < MAX_ATTACHMENTS || methodOf('client', message.method)?.scope !== 'session')
-    return undefined;
   const { sessionId } = paramsOf(message);
+  // A method that we do not know is for a session when it names one.
+  const scope = methodOf('client', message.method)?.scope ?? (typeof sessionId === 'string' ? 'session' : undefined);
+  if (connection.sessions.size < MAX_ATTACHMENTS || scope !== 'session') return undefined;
   for (const session of connection.sessions.keys()) if (session.sessionId === sessionId) return undefined;
   return 'attachments';
 }

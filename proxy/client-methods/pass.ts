@@ -15,6 +15,7 @@ import type { Session } from '../session/session.ts';
 import { withoutSidecarMeta } from '../../protocol/sidecar-meta.ts';
 import { rpcError } from '../../protocol/error.ts';
 import { errorText } from '../../protocol/json-rpc.ts';
+import { ensureAttached } from './session-of.ts';
 
 /** The params as the agent gets them. */
 export function agentParams(message: RequestMessage | NotificationMessage, session?: Session): string {
@@ -57,8 +58,14 @@ function answerFor(connection: Connection, message: ResponseMessage, id: string)
   return shown === text ? withId(message, id) : withId(message, id, [setValue(result, shown)]);
 }
 
-/** A request of the client goes to the agent, bound to its session when it names one that we know. */
+/**
+ * A request of the client goes to the agent. When it names a session that we know it is bound to that, and the
+ * connection is put on it.
+ */
 export function passRequest(connection: Connection, message: RequestMessage): void {
+  const { sessionId } = paramsOf(message);
+  const opened = typeof sessionId === 'string' ? connection.house.registry.get(sessionId) : undefined;
+  if (opened && 'session' in opened) ensureAttached(connection, opened.session);
   withAgent(connection, message, (agent, session) =>
     forward(connection, message, agent, agentParams(message, session), undefined, session),
   );
