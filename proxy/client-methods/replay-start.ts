@@ -19,7 +19,7 @@ export function replayStart(session: Session, message: RequestMessage): ReplaySt
   const meta = paramsOf(message)['_meta'];
   const outer = isObject(meta) ? meta : {};
   const sidecar = isObject(outer['sidecar']) ? outer['sidecar'] : {};
-  const cursor = sidecar['afterEventId'] ?? outer['cursor'];
+  const cursor: unknown = sidecar['afterEventId'] ?? outer['cursor'] ?? undefined;
   const { order, row } = session;
   const beginning = { seq: row.low - 1, offset: 0 };
   if (cursor === undefined && message.method === 'session/resume') {
