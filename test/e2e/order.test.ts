@@ -402,7 +402,7 @@ describe("the agent's requests", () => {
 });
 
 describe('an agent without loadSession', () => {
-  it('still gives its clients load, resume and list for the sessions that the log knows', async () => {
+  it('[RP8] [SS1] still gives its clients load, resume and list for the sessions that the log knows', async () => {
     const stage = await setStage(testScope(), { capabilities: {} });
     const { life, client, sessionId, agentSessionId } = stage;
     const turn = await stage.turn('hello');

@@ -112,7 +112,7 @@ function cutWhilePlaying(sidecar: Sidecar, scope: Scope, live: RawClient): { don
 }
 
 describe('real traffic', () => {
-  it.each(livesWithNewSession())('$name: nothing lost, repeated or reordered', async (life) => {
+  it.each(livesWithNewSession())('[CU6] [RP12] $name: nothing lost, repeated or reordered', async (life) => {
     const scope = testScope();
     const agent = await RecordedAgent.listen(scope, life);
     agent.paceMs = 1;

@@ -70,7 +70,7 @@ async function openHouse(): Promise<House> {
 const said = (client: RawClient): string => client.received.map(({ text }) => text).join('\n');
 
 describe('sessions of others', () => {
-  it('T15: the cursor of another session opens nothing of it', async () => {
+  it('[CU10] T15: the cursor of another session opens nothing of it', async () => {
     const { owner, secret, shared, turn, as } = await openHouse();
     await turn(secret, 'agent-session-1', 'the secret of one');
     await turn(shared, 'agent-session-2', 'what two may know');

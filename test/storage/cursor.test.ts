@@ -44,11 +44,11 @@ type Case = [cursor: unknown, expected: CursorReason | Position, run?: typeof op
 const at = (seq: number, offset = 0): Position => ({ seq, offset });
 
 const TABLE: Record<string, Case[]> = {
-  'no cursor': [
+  '[CU4] no cursor': [
     [undefined, 'no_cursor'],
     [null, 'no_cursor'],
   ],
-  'no event id': [
+  '[CU4] no event id': [
     ['', 'malformed'],
     [7, 'malformed'],
     [{ seq: 1 }, 'malformed'],
@@ -63,25 +63,25 @@ const TABLE: Record<string, Case[]> = {
     ['log1-9999999999999999', 'malformed'],
     ['../../log1-3', 'malformed'],
   ],
-  'another log': [
+  '[CU4] another log': [
     ['log2-3', 'foreign'],
     ['log2-99', 'foreign'],
     ['log2-3~boot02-1', 'foreign'],
     ['log2-2.1', 'foreign'],
   ],
-  'after an event': [
+  '[CU4] after an event': [
     ['log1-2', at(2)],
     ['log1-5', at(5)],
     ['log1-6', 'ahead'],
     ['log1-999', 'ahead'],
   ],
-  'what was pruned': [
+  '[CU4] what was pruned': [
     ['log1-0', 'expired'],
     ['log1-1', at(1)],
     ['log1-1~boot02-1', 'expired'],
     ['log1-1.1', 'expired'],
   ],
-  'inside a settled text': [
+  '[CU3] [CU4] inside a settled text': [
     ['log1-3~boot02-1', at(2, 1)],
     ['log1-3~boot02-2', at(2, 2)],
     ['log1-3~boot02-3', 'malformed'],
@@ -96,7 +96,7 @@ const TABLE: Record<string, Case[]> = {
     ['log1-2~boot02-2', 'diverged'],
     ['log1-5~boot02-1', 'diverged'],
   ],
-  'inside the open run': [
+  '[CU3] [CU4] inside the open run': [
     ['log1-6~boot02-1', at(5, 1), openRun],
     ['log1-6~boot02-10', at(5, 10), openRun],
     ['log1-6~boot02-11', 'ahead', openRun],
