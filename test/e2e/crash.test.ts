@@ -4,7 +4,7 @@ import { testScope } from '../support/scope.ts';
 
 const KILLS = 50;
 
-it(`kill -9, ${KILLS} times: every eventId that anyone saw is in the log, without a gap`, {
+it(`[DU5] [OR2] kill -9, ${KILLS} times: every eventId that anyone saw is in the log, without a gap`, {
   timeout: 150_000,
 }, async () => {
   const { sawText, settled, diverged } = await killAgainAndAgain(testScope(), KILLS);

@@ -89,3 +89,23 @@ for (const became of HANGS) {
     expect((await runCommand(['verify', '--store', sidecar.store])).stdout).toContain('all is well');
   }, 60_000);
 }
+
+it('[DU3] session/new is not answered while its session_created is not durable', async () => {
+  const scope = testScope();
+  const hangFile = join(tempDir(scope), 'hang');
+  const { sidecar, life, enter } = await openRoom(scope, { program, env: { STORE_HANG_FILE: hangFile } });
+  scope.defer(() => rmSync(hangFile, { force: true }));
+  const client = await enter();
+  await client.newSession();
+  writeFileSync(hangFile, 'unwritten');
+  const from = client.received.length;
+  client.sendMessage({ id: 'new', method: 'session/new', params: { cwd: '/tmp', mcpServers: [] } });
+  await life().saw('session/new', 1);
+  expect((await sidecar.exited()).code).toBe(4);
+  await client.untilClosed();
+  expect(client.received.slice(from).filter(({ message }) => message.id === 'new')).toEqual([]);
+  rmSync(hangFile);
+  await sidecar.start();
+  const listed = await (await enter()).request('session/list');
+  expect(at(listed, 'sessions')).toHaveLength(1);
+});

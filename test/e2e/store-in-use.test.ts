@@ -22,7 +22,7 @@ function dataOf(store: string): Record<string, string> {
 }
 
 describe('one store, one sidecar', () => {
-  it('a second one exits with 3 and names the pid of the first, which goes on', async () => {
+  it('[DU8] a second one exits with 3 and names the pid of the first, which goes on', async () => {
     const stage = await setStage(testScope());
     const { sidecar } = stage;
     const second = await runCommand([
@@ -53,7 +53,7 @@ describe('one store, one sidecar', () => {
 });
 
 describe('read-only commands while the server runs', () => {
-  it('show what is there and write nothing', async () => {
+  it('[DU10] show what is there and write nothing', async () => {
     const stage = await setStage(testScope());
     const { sidecar, sessionId, life, agentSessionId, client } = stage;
     const turn = await stage.turn('question');
@@ -63,15 +63,19 @@ describe('read-only commands while the server runs', () => {
     const before = dataOf(sidecar.store);
     expect(Object.keys(before).length).toBeGreaterThan(0);
     const store = ['--store', sidecar.store];
-    const [sessions, show, events, missing] = await Promise.all([
+    const [sessions, show, events, history, approvals, missing] = await Promise.all([
       runCommand(['sessions', '--json', ...store]),
       runCommand(['show', sessionId, '--json', ...store]),
       runCommand(['events', sessionId, '--json', ...store]),
+      runCommand(['history', sessionId, '--json', ...store]),
+      runCommand(['approvals', '--json', ...store]),
       runCommand(['show', 'nobody', '--json', ...store]),
     ]);
-    expect([sessions.code, show.code, events.code, missing.code]).toEqual([0, 0, 0, 1]);
+    expect([sessions, show, events, history, approvals, missing].map(({ code }) => code)).toEqual([0, 0, 0, 0, 0, 1]);
     expect(JSON.parse(sessions.stdout)).toMatchObject([{ sessionId, cwd: '/tmp' }]);
     expect(JSON.parse(show.stdout)).toMatchObject({ sessionId });
+    expect(history.stdout).toContain('"answer"');
+    expect(JSON.parse(approvals.stdout)).toEqual([]);
     const lines = events.stdout
       .trimEnd()
       .split('\n')

@@ -28,7 +28,7 @@ describe('fail-stop', () => {
     expect(calls).toBe(2);
   });
 
-  it('a full disk without ballast is not_committed, and the next commit is tried', async () => {
+  it('[DU4] a full disk without ballast is not_committed, and the next commit is tried', async () => {
     const rules = failStop();
     const outcome = { outcome: 'not_committed', cause: 'no_space', message: 'No space left on device' };
     expect(await rules.run(noSpace)).toEqual(outcome);
@@ -65,7 +65,7 @@ describe('fail-stop', () => {
     expect(other.outcome).toBe('unknown');
   });
 
-  it('any other error is unknown for ever', async () => {
+  it('[DU4] any other error is unknown for ever', async () => {
     for (const fault of [ioError, () => Promise.reject(new Error('plain')), () => Promise.resolve(false)]) {
       const rules = failStop(1);
       const outcome = await rules.run(fault);
@@ -74,7 +74,7 @@ describe('fail-stop', () => {
     }
   });
 
-  it('a commit that does not settle in time is unknown, and what comes of it later is not written again', async () => {
+  it('[DU4] a commit that does not settle in time is unknown, and what comes of it later is not written again', async () => {
     vi.useFakeTimers();
     try {
       const rules = failStop(5, 30_000);

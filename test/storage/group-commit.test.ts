@@ -258,7 +258,7 @@ describe('group commit on a full disk', () => {
 });
 
 describe('group commit after an unknown outcome', () => {
-  it('stops for ever, says so once, and tells everyone who waits or comes later', async () => {
+  it('[DU4] stops for ever, says so once, and tells everyone who waits or comes later', async () => {
     const { group, log, failed, told, end } = setUp();
     const [one, two] = [new ListSource(1, told).add('a'), new ListSource(2, told).add('x')];
     log.failNext('unknown');
