@@ -8,7 +8,7 @@
  */
 import { rpcError, type RpcError } from '../../protocol/error.ts';
 import { errorText, isObject, type JsonObject } from '../../protocol/json-rpc.ts';
-import { memberAt, parseWire, setValue, splice, stringifyWire } from '../../protocol/wire-text.ts';
+import { addMember, memberAt, parseWire, setValue, splice, stringifyWire } from '../../protocol/wire-text.ts';
 import { STDIN_STUCK_MS, boundHit } from '../bounds.ts';
 import type { Config } from '../config.ts';
 import type { Logger } from '../log.ts';
@@ -146,17 +146,20 @@ export class AgentHost {
 
   /** What the agent is to be initialised with; only the first word counts. @param params wire text of a client */
   setInitializeParams(params: string): void {
-    if (this.#initializeParams !== undefined) return;
+    this.#initializeParams ??= this.#asTold(params);
+  }
+
+  /** A client's params as the agent gets them. */
+  #asTold(params: string): string {
     let text = withoutSidecarMeta(params);
     const version = memberAt(text, ['protocolVersion']);
     if (version) text = splice(text, [setValue(version, '1')]);
     const forced = this.#options.config.clientCapabilities;
-    const capabilities = memberAt(text, ['clientCapabilities']);
-    if (capabilities) {
-      const own = text.slice(capabilities.valueStart, capabilities.valueEnd);
-      text = splice(text, [setValue(capabilities, forced ? stringifyWire(forced) : withoutSidecarMeta(own))]);
-    }
-    this.#initializeParams = text;
+    const found = memberAt(text, ['clientCapabilities']);
+    const own = found && withoutSidecarMeta(text.slice(found.valueStart, found.valueEnd));
+    const told = forced ? stringifyWire(forced) : own;
+    if (told === undefined) return text;
+    return splice(text, [found ? setValue(found, told) : addMember(text, 0, 'clientCapabilities', told)]);
   }
 
   /** The last `authenticate` that the agent accepted is repeated in each new process; kept in memory only. */
@@ -289,7 +292,7 @@ export class AgentHost {
   }
 
   async #initialize(link: AgentLink): Promise<Ready> {
-    const params = this.#initializeParams ?? '{"protocolVersion":1,"clientCapabilities":{}}';
+    const params = this.#initializeParams ?? this.#asTold('{"protocolVersion":1,"clientCapabilities":{}}');
     const patience = this.#options.initializeMs ?? INITIALIZE_MS;
     const answer = await this.#ask(link, 'initialize', params, patience);
     if (answer.outcome === 'lost') return this.#unavailable(answer.message);
