@@ -215,7 +215,8 @@ export class Intake {
   }
 
   #isRepeated(incoming: IncomingUpdate, kind: number): boolean {
-    if (incoming.childSessionId !== undefined || incoming.meta !== undefined) return false;
+    const { childSessionId, meta, paramsRest, envelopeRest } = incoming;
+    if ((childSessionId ?? meta ?? paramsRest ?? envelopeRest) !== undefined) return false;
     return this.#session.state.snapshots.get(kind) === incoming.wire;
   }
 

@@ -106,7 +106,7 @@ export function eventLogContract(name: string, make: () => LogUnderTest): void {
       expect(seen).toEqual(sizes.map((size) => [size, true]));
     });
 
-    it('refuses records that do not follow the last one, and writes nothing of that batch', async () => {
+    it('[EV1] refuses records that do not follow the last one, and writes nothing of that batch', async () => {
       await commit(log, [append(1, 1, 'a')]);
       for (const first of [1, 3]) {
         const broken = { appends: [append(2, 1, 'x'), append(1, first, 'b')], rows: [sessionRow(2)] };

@@ -21,14 +21,14 @@ async function expectGone(stage: Stage, keep: readonly number[] = []): Promise<v
 }
 
 describe('the whole group is gone', () => {
-  it('after SIGTERM of the sidecar', async () => {
+  it('[AG2] after SIGTERM of the sidecar', async () => {
     const stage = await setStage(testScope());
     await withChild(stage);
     expect((await stage.sidecar.stop()).code).toBe(0);
     await expectGone(stage);
   });
 
-  it('after SIGTERM when the agent ignores the end of its stdin and SIGTERM', async () => {
+  it('[AG2] after SIGTERM when the agent ignores the end of its stdin and SIGTERM', async () => {
     const stage = await setStage(testScope(), { args: ['--drain', '200ms'] });
     await withChild(stage);
     stage.life.beStubborn();
@@ -38,7 +38,7 @@ describe('the whole group is gone', () => {
     await expectGone(stage);
   }, 40_000);
 
-  it('when the agent exits by itself and leaves a child', async () => {
+  it('[AG2] when the agent exits by itself and leaves a child', async () => {
     const stage = await setStage(testScope());
     await withChild(stage);
     stage.life.exit(7);
@@ -46,7 +46,7 @@ describe('the whole group is gone', () => {
     expect(processesMarked('ACP_TEST_MARK=no-such-mark')).toEqual([]);
   });
 
-  it('when the agent is killed', async () => {
+  it('[AG2] when the agent is killed', async () => {
     const stage = await setStage(testScope());
     await withChild(stage);
     process.kill(stage.life.pid, 'SIGKILL');
@@ -62,7 +62,7 @@ describe('the whole group is gone', () => {
     await expectGone(stage);
   });
 
-  it('after kill -9 of the sidecar and the next start, what a stubborn agent left', async () => {
+  it('[AG6] after kill -9 of the sidecar and the next start, what a stubborn agent left', async () => {
     const stage = await setStage(testScope());
     await withChild(stage);
     stage.life.beStubborn();

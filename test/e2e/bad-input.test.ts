@@ -31,6 +31,13 @@ async function expectUnharmed(stage: Stage, client: RawClient = stage.client): P
   expect(stage.sidecar.pid).toBeGreaterThan(0);
 }
 
+const METHODS_OF_A_SESSION = [
+  ...['prompt', 'load', 'resume', 'set_mode', 'set_config_option', 'close', 'delete', 'fork', 'attach', 'detach'].map(
+    (name) => `session/${name}`,
+  ),
+  ...['history', 'events', 'approvals', 'status'].map((name) => `_sidecar/${name}`),
+];
+
 describe('from a client', () => {
   it('malformed JSON: -32700 with a null id', async () => {
     const stage = await setStage(testScope());
@@ -94,9 +101,9 @@ describe('from a client', () => {
     await expectUnharmed(stage);
   });
 
-  it('an unknown session: -32002 that names it', async () => {
+  it('[ER6] an unknown session: -32002 that names it', async () => {
     const stage = await setStage(testScope());
-    for (const method of ['session/prompt', 'session/load', 'session/resume', 'session/set_mode']) {
+    for (const method of METHODS_OF_A_SESSION) {
       const params = {
         sessionId: 'nobody',
         cwd: '/tmp',
@@ -120,7 +127,7 @@ describe('from a client', () => {
     await expectUnharmed(stage);
   });
 
-  it('anything before initialize is refused, and initialize still works', async () => {
+  it('[IN3] anything before initialize is refused, and initialize still works', async () => {
     const stage = await setStage(testScope());
     const early = await stage.sidecar.unix();
     for (const [method, params] of [
@@ -193,13 +200,29 @@ describe('from a client', () => {
     await expectUnharmed(stage);
   });
 
-  it('a binary frame on a WebSocket is refused, the others go on', async () => {
+  it('[LN5] a binary frame on a WebSocket is refused, the others go on', async () => {
     const stage = await setStage(testScope());
     const socket = await stage.sidecar.webSocket();
     await socket.initialize();
     socket.transport.sendBytes(Buffer.from('{"jsonrpc":"2.0","id":1,"method":"session/list"}'));
     expect((await socket.untilClosed()).code).toBeGreaterThan(1000);
     await expectUnharmed(stage);
+  });
+
+  it('[LN5] a text frame is one message, whatever line ends are in it', async () => {
+    const stage = await setStage(testScope());
+    const socket = await stage.sidecar.webSocket();
+    await socket.initialize();
+    const from = socket.received.length;
+    socket.send('{"jsonrpc":"2.0",\n"id":"a",\r\n"method":"session/list"}\n');
+    await socket.until('the answer', ({ message }) => message.id === 'a');
+    const one = '{"jsonrpc":"2.0","id":"b","method":"session/list"}';
+    socket.send(`${one}\n${one}`);
+    const refused = await socket.until('the refusal', ({ message }) => message.id === null);
+    expect(refused.message.error?.code).toBe(-32700);
+    expect(socket.received.slice(from).map(({ message }) => message.id)).toEqual(['a', null]);
+    await socket.load(stage.sessionId);
+    await expectUnharmed(stage, socket);
   });
 
   it('CRLF, a BOM, blank lines and split characters on a Unix socket are nothing special', async () => {
@@ -218,7 +241,7 @@ describe('from a client', () => {
 });
 
 describe('from the agent', () => {
-  it('noise on stdout is no message: nobody sees it, the agent is not answered', async () => {
+  it('[LN4] noise on stdout is no message: the log tells of it, nobody sees it, the agent is not answered', async () => {
     const stage = await setStage(testScope());
     const { life, client, agentSessionId } = stage;
     const turn = await stage.turn();
@@ -227,6 +250,7 @@ describe('from the agent', () => {
     life.say(agentSessionId, 'after the noise');
     await turn.end();
     expect(kindsOf(client.updates())).toEqual(['agent_message_chunk:after the noise']);
+    expect(stage.sidecar.stderr).toMatch(/"level":40.*"bytes":18.*agent stdout: not a JSON-RPC message/);
     expect(life.received.length).toBe(before);
     await expectUnharmed(stage);
   });

@@ -1,7 +1,7 @@
 /** What is only passed on reaches the other side as it was written, byte for byte, live and in replays. */
 import { describe, expect, it } from 'vitest';
 import { decodeWire, encodeWire, valueAt } from '../../protocol/wire-text.ts';
-import { at, isResponse, updateOf } from '../support/json.ts';
+import { at, isResponse, textAt, updateOf } from '../support/json.ts';
 import type { RawClient } from '../support/raw-client.ts';
 import { testScope } from '../support/scope.ts';
 import { setStage } from '../support/stage.ts';
@@ -40,7 +40,7 @@ function rawUpdates(client: RawClient, from = 0): (string | undefined)[] {
 }
 
 describe('updates', () => {
-  it('reach live, attached and later clients byte for byte, unknown kinds and fields too', async () => {
+  it('[EV2] reach live, attached and later clients byte for byte, unknown kinds and fields too', async () => {
     const stage = await setStage(testScope());
     const { life, client, sessionId, agentSessionId } = stage;
     const watcher = await stage.join(true);
@@ -63,7 +63,7 @@ describe('updates', () => {
     expect(kept).toEqual(expected);
   });
 
-  it("keep the agent's params._meta, other params and other members of the message", async () => {
+  it("[EV3] keep the agent's params._meta, other params and other members of the message", async () => {
     const stage = await setStage(testScope());
     const { life, client, sessionId, agentSessionId } = stage;
     const turn = await stage.turn();
@@ -81,6 +81,28 @@ describe('updates', () => {
       expect(raw(text, 'trace')).toBe(ODD);
       expect(raw(text, 'params', '_meta', 'vendor')).toBe(ODD);
       expect(raw(text, 'params', '_meta', 'n')).toBe('1.0');
+    }
+  });
+
+  it.each([
+    ['params._meta', `"_meta":{"vendor":${ODD}}`, ''],
+    ['other params', `"vendor":${ODD}`, ''],
+    ['other members of the message', '', `"vendor":${ODD},`],
+  ])('[EV3] that only repeat the last snapshot are kept for their %s', async (_what, params, message) => {
+    const stage = await setStage(testScope());
+    const { life, client, sessionId, agentSessionId } = stage;
+    const turn = await stage.turn();
+    const mode = { sessionUpdate: 'current_mode_update', currentModeId: 'ask' };
+    life.update(agentSessionId, mode);
+    const inner = [`"sessionId":"${agentSessionId}"`, `"update":${JSON.stringify(mode)}`, params];
+    const body = inner.filter((text) => text !== '').join(',');
+    life.line(`{"jsonrpc":"2.0",${message}"method":"session/update","params":{${body}}}`);
+    await turn.end();
+    const late = await stage.join();
+    await late.load(sessionId);
+    for (const of of [client, late]) {
+      expect(of.received.filter(({ text }) => text.includes('current_mode_update'))).toHaveLength(2);
+      expect(of.received.find(({ text }) => text.includes('"vendor"'))?.text).toContain(ODD);
     }
   });
 
@@ -105,7 +127,7 @@ describe('updates', () => {
 });
 
 describe('requests and their answers', () => {
-  it("a prompt's blocks, unknown params and _meta reach the agent, ours is taken out", async () => {
+  it("[TU2] [TU9] [ID5] a prompt's blocks, unknown params and _meta reach the agent, ours is taken out", async () => {
     const stage = await setStage(testScope());
     const { life, client, sessionId, agentSessionId } = stage;
     const prompt = `[{"type":"text","text":"\\u00e9 é","odd":${ODD}},{"type":"alien","odd":${ODD}}]`;
@@ -118,18 +140,31 @@ describe('requests and their answers', () => {
     expect(raw(text, 'params', '_meta', 'vendor')).toBe(ODD);
     expect(raw(text, 'params', '_meta', 'sidecar')).toBeUndefined();
     expect(raw(text, 'params', 'sessionId')).toBe(`"${agentSessionId}"`);
-    life.line(
-      `{"jsonrpc":"2.0","id":${JSON.stringify(message.id)},"result":{"stopReason":"end_turn","usage":${ODD},"_meta":{"vendor":${ODD}}}}`,
-    );
+    const result = `{"stopReason":"end_turn","usage":${ODD},"_meta":{"vendor":${ODD}}}`;
+    life.line(`{"jsonrpc":"2.0","id":${JSON.stringify(message.id)},"result":${result}}`);
     const answer = await client.until('the answer', (entry) => entry.message.id === 'p');
-    expect(raw(answer.text, 'result', 'usage')).toBe(ODD);
-    expect(raw(answer.text, 'result', '_meta', 'vendor')).toBe(ODD);
+    const turnId = textAt(answer.message, 'result', '_meta', 'sidecar', 'turnId');
+    const ours = `"sidecar":${raw(answer.text, 'result', '_meta', 'sidecar')},`;
+    expect(raw(answer.text, 'result')?.replace(ours, '')).toBe(result);
     const late = await stage.join();
     await late.load(sessionId);
-    const blocks = late.received
-      .filter((entry) => updateOf(entry.message)?.['sessionUpdate'] === 'user_message_chunk')
-      .map((entry) => raw(entry.text, 'params', 'update', 'content'));
+    const chunks = late.received.filter((entry) => updateOf(entry.message)?.['sessionUpdate'] === 'user_message_chunk');
+    const blocks = chunks.map((entry) => raw(entry.text, 'params', 'update', 'content'));
     expect(`[${blocks.join(',')}]`).toBe(prompt);
+    expect(chunks.map((entry) => updateOf(entry.message)?.['messageId'])).toEqual([turnId, turnId]);
+  });
+
+  it("[TU9] the agent's error for a prompt reaches the sender as it was written", async () => {
+    const stage = await setStage(testScope());
+    const { life, client, sessionId } = stage;
+    const error = `{"code":-32000,"message":"\\u00e9","data":${ODD},"odd":${ODD}}`;
+    const prompt = { sessionId, prompt: [{ type: 'text', text: 'go' }], _meta: { sidecar: { promptId: 'p' } } };
+    const answer = client.ask('session/prompt', prompt);
+    const { message } = await life.saw('session/prompt');
+    life.line(`{"jsonrpc":"2.0","id":${JSON.stringify(message.id)},"error":${error}}`);
+    expect(raw((await answer).text, 'error')).toBe(error);
+    // Also when it is asked for again.
+    expect(raw((await client.ask('session/prompt', prompt)).text, 'error')).toBe(error);
   });
 
   it('custom requests and notifications pass both ways with params, results and errors as written', async () => {

@@ -5,7 +5,7 @@ import { testScope } from '../support/scope.ts';
 import { kindsOf, setStage } from '../support/stage.ts';
 
 describe('updates at unusual times', () => {
-  it('before the response to session/new: after it at the client, and in the log', async () => {
+  it('[EV9] before the response to session/new: after it at the client, and in the log', async () => {
     const stage = await setStage(testScope());
     const { agent, client } = stage;
     agent.handlers.set('session/new', (_request, life) => {
@@ -28,7 +28,7 @@ describe('updates at unusual times', () => {
     expect(kinds).toEqual(['available_commands_update', 'agent_message_chunk:before the response']);
   });
 
-  it("after the prompt's stop reason, and outside of any turn", async () => {
+  it("[EV10] after the prompt's stop reason, and outside of any turn", async () => {
     const stage = await setStage(testScope());
     const { life, client, sessionId, agentSessionId } = stage;
     const turn = await stage.turn('first');
@@ -98,7 +98,7 @@ describe('updates at unusual times', () => {
     expect(kindsOf(late.updates(stage.sessionId))).toEqual(['user_message_chunk:go', 'agent_message_chunk:done']);
   });
 
-  it('while nobody is attached: recorded, and the turn runs to its end', async () => {
+  it('[EV10] [TU10] while nobody is attached: recorded, and the turn runs to its end', async () => {
     const stage = await setStage(testScope());
     const { life, client, sessionId, agentSessionId, sidecar } = stage;
     const turn = await stage.turn();
@@ -128,7 +128,9 @@ describe('updates at unusual times', () => {
     expect(kindsOf(again.updates(sessionId)).filter((kind) => kind.startsWith('tool_call'))).toEqual(
       [9, 19, 29, 39, 49].map((i) => `tool_call:t${i}`),
     );
-    await again.until('the end of the turn', ({ message }) => at(message, 'params', 'state') === 'ended');
+    const end = await again.until('the end of the turn', ({ message }) => at(message, 'params', 'state') === 'ended');
+    expect(at(end.message, 'params', 'stopReason')).toBe('end_turn');
+    expect(life.received.some(({ message }) => message.method === 'session/cancel')).toBe(false);
   });
 
   it('the answer to a prompt never overtakes the updates before it', async () => {
@@ -260,26 +262,7 @@ describe('requests', () => {
     expect(client.agentText()).toBe('last words');
   });
 
-  it('custom requests and notifications that name a session carry the id that the other side knows', async () => {
-    const stage = await setStage(testScope());
-    const { life, client, sessionId, agentSessionId } = stage;
-    const other = await stage.join();
-    const answer = client.ask('_vendor/ask', { sessionId, x: 1 });
-    const asked = await life.saw('_vendor/ask');
-    expect(asked.message.params).toEqual({ sessionId: agentSessionId, x: 1 });
-    life.reply(asked.message, { y: 2 });
-    expect((await answer).message.result).toEqual({ y: 2 });
-    client.notify('_vendor/tell', { sessionId, z: 3 });
-    expect((await life.saw('_vendor/tell')).message.params).toEqual({ sessionId: agentSessionId, z: 3 });
-    life.send({ method: '_vendor/news', params: { sessionId: agentSessionId, n: 1 } });
-    expect(at((await client.saw('_vendor/news')).message, 'params', 'sessionId')).toBe(sessionId);
-    life.send({ method: 'vendor/without_underscore', params: { all: true } });
-    await client.saw('vendor/without_underscore');
-    await other.saw('vendor/without_underscore');
-    expect(other.received.some(({ message }) => message.method === '_vendor/news')).toBe(false);
-  });
-
-  it('modes and config options pass, and a later client sees what is set', async () => {
+  it('[EV13] modes and config options pass, and a later client sees what is set, once', async () => {
     const modes = {
       currentModeId: 'ask',
       availableModes: [
@@ -290,7 +273,13 @@ describe('requests', () => {
     const stage = await setStage(testScope(), {
       handlers: {
         'session/new': () => ({ sessionId: 'agent-session-1', modes }),
-        'session/set_mode': () => ({}),
+        'session/set_mode': ({ params }, process) => {
+          const modeId = params?.['modeId'];
+          // To this one it echoes.
+          if (modeId === 'ask')
+            process.update('agent-session-1', { sessionUpdate: 'current_mode_update', currentModeId: modeId });
+          return {};
+        },
         'session/set_config_option': () => ({
           configOptions: [{ id: 'm', name: 'M', type: 'select', currentValue: 'b', options: [] }],
         }),
@@ -308,8 +297,16 @@ describe('requests', () => {
       'the new option',
       ({ message }) => at(message, 'params', 'update', 'configOptions', 0, 'currentValue') === 'b',
     );
+    await client.request('session/set_mode', { sessionId, modeId: 'ask' });
     const late = await stage.join();
-    expect(at(await late.load(sessionId), 'modes', 'currentModeId')).toBe('code');
+    expect(at(await late.load(sessionId), 'modes', 'currentModeId')).toBe('ask');
+    await late.until('the last of it', ({ message }) => at(message, 'params', 'update', 'currentModeId') === 'ask');
+    await (await stage.turn()).end();
+    const said = late.updates().flatMap(({ message }) => {
+      const update = at(message, 'params', 'update');
+      return at(update, 'currentModeId') ?? at(update, 'configOptions', 0, 'id') ?? [];
+    });
+    expect(said).toEqual(['code', 'm', 'ask']);
   });
 });
 
@@ -371,7 +368,7 @@ describe("the agent's requests", () => {
     await turn.end();
   });
 
-  it('a permission for an unknown tool call is preceded by that call, live and in replays', async () => {
+  it('[EV12] a permission for an unknown tool call is preceded by that call, live and in replays', async () => {
     const stage = await setStage(testScope());
     const { life, client, sessionId, agentSessionId } = stage;
     client.handlers.set('session/request_permission', () => ({ outcome: { outcome: 'selected', optionId: 'yes' } }));

@@ -35,13 +35,13 @@ describe.runIf(process.platform === 'linux')('agents that a killed sidecar left 
     writeFileSync(file, JSON.stringify(record));
   }
 
-  it('are ended with their group', async () => {
+  it('[AG6] are ended with their group', async () => {
     await endLeftoverAgents(dir, log, 50);
     expect(groupRuns(pgid)).toBe(false);
     expect(readdirSync(dir)).toEqual([]);
   });
 
-  it.each(['startTime', 'commandHash', 'bootId'])('are left alone when %s differs', async (field) => {
+  it.each(['startTime', 'commandHash', 'bootId'])('[AG6] are left alone when %s differs', async (field) => {
     changeRecord((record) => {
       record[field] = '1';
     });
