@@ -5,7 +5,8 @@
 import { createHash } from 'node:crypto';
 import { type Socket, connect } from 'node:net';
 import { describe, expect, it } from 'vitest';
-import { at, type Message, updateOf } from '../support/json.ts';
+import { at, type Message, type Received, updateOf } from '../support/json.ts';
+import { askPermission, card } from '../support/room.ts';
 import { lineSplitter } from '../support/line-splitter.ts';
 import { testScope } from '../support/scope.ts';
 import { boundHitsOf, ownMemoryMiB } from '../support/sidecar-facts.ts';
@@ -138,5 +139,39 @@ describe('a slow client', () => {
     expect(slow.closed).toBe(false);
     expect(slow.textBytes).toBe(fast.textBytes);
     expect(ownMemoryMiB(sidecar) - before).toBeLessThan(64);
+  });
+
+  it('[OR3] gets what it is owed in its place; requests to it and answers to others go ahead', async () => {
+    const stage = await setStage(testScope(), { optIn: true });
+    const { life, sidecar, client, sessionId, agentSessionId } = stage;
+    const turn = await stage.turn();
+    client.transport.pause();
+    const last = 160;
+    for (let n = 0; n <= last; n++)
+      life.update(agentSessionId, { sessionUpdate: 'plan', entries: [], n, pad: 'x'.repeat(50_000) });
+    const watcher = await stage.join(true);
+    await watcher.load(sessionId);
+    const isLast = ({ message }: Received): boolean => at(message, 'params', 'update', 'n') === last;
+    await watcher.until('the last plan', isLast);
+    expect(await boundHitsOf(sidecar, 'client_outbox')).toBeGreaterThan(0);
+    askPermission(life, agentSessionId);
+    life.send({ id: 'read', method: 'fs/read_text_file', params: { sessionId: agentSessionId, path: '/x' } });
+    const listed = client.ask('session/list');
+    await card(watcher, sessionId);
+    life.reply(turn.request, { stopReason: 'end_turn' });
+    await watcher.until('the end', ({ message }) => at(message, 'params', 'state') === 'ended');
+    client.transport.resume();
+    const order = [
+      await client.saw('fs/read_text_file'),
+      await listed,
+      await client.until('the last plan', isLast),
+      await client.until('the approval', ({ message }) => message.method === '_sidecar/approval'),
+      await card(client, sessionId),
+      await client.until('the end', ({ message }) => at(message, 'params', 'state') === 'ended'),
+      await turn.answer,
+    ].map((entry) => client.received.indexOf(entry));
+    const [read = 0, list = 0, plan = 0, ...owed] = order;
+    expect(Math.max(read, list)).toBeLessThan(plan);
+    expect([plan, ...owed]).toEqual([plan, ...owed].toSorted((a, b) => a - b));
   });
 });

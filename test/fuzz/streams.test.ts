@@ -147,7 +147,7 @@ describe('random streams', () => {
     expect(transcriptOf(told), `cut after ${point.eventId}`).toEqual(whole);
   }
 
-  it(`[CU5] [RP11] [RP12] ${RUNS} of them: live, late, joined and cut clients fold to what the agent said`, {
+  it(`[OR1] [CU5] [RP11] [RP12] ${RUNS} of them: live, late, joined and cut clients fold to what the agent said`, {
     timeout: 120_000,
   }, async () => {
     const property = fc.asyncProperty(script, async ({ turns, cuts }) => {
@@ -180,7 +180,7 @@ describe('random streams', () => {
     await fc.assert(property, { numRuns: RUNS, seed: SEED, endOnFailure: !process.env['FUZZ_SHRINK'] });
   });
 
-  it('the log holds what the rules of coalescing say, no more and no less', async () => {
+  it('[RN3] [TR2] [TR3] the log holds what the rules of coalescing say, no more and no less', async () => {
     const log = await openLmdbEventLogReadOnly(sidecar.store);
     let compared = 0;
     for (const row of log.rows()) {

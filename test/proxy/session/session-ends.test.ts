@@ -108,6 +108,29 @@ it('[DU6] what waits for the end of a turn goes on when the turn is refused on a
   expect([session.turns.busy, idle]).toEqual([false, true]);
 });
 
+it.each([
+  ['[RN2] text that is', { sessionUpdate: 'agent_message_chunk', content: { type: 'text', text: 'open' } }],
+  ['[TR3] progress of a tool call that is', { sessionUpdate: 'tool_call_update', toolCallId: 't', rawOutput: 'open' }],
+])('%s open when the agent exits becomes an event', (_what, open) => {
+  const { session, link } = openHouse();
+  const call = { sessionUpdate: 'tool_call', toolCallId: 't', title: 'T', status: 'completed' };
+  for (const update of [call, open]) {
+    const params = { sessionId: 'a', update };
+    link.data(Buffer.from(`${JSON.stringify({ jsonrpc: '2.0', method: 'session/update', params })}\n`));
+  }
+  commit(session);
+  const { head } = session.order;
+  session.agentExited('it is gone');
+  commit(session);
+  expect(session.order.head).toBe(head + 1);
+  let last = '';
+  session.log.scan(session.order.num, head + 1, head + 1, (_seq, record, length) => {
+    last = record.latin1Slice(0, length);
+    return true;
+  });
+  expect(last).toContain('"open"');
+});
+
 it('[SS3] what the agent still says of a deleted session is not written, in the stream of its text either', () => {
   const { registry, link, session } = openHouse();
   for (const text of ['one ', 'two ', 'three ']) say(link, text);

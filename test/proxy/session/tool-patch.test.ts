@@ -77,6 +77,21 @@ function rest(session: Session, of: Client): string[] {
 const committed = (session: Session, head: number): Promise<unknown> =>
   waitFor(`${head} events`, () => session.order.head === head);
 
+it.each([
+  ['says all of it again', { ...DONE, rawOutput: 'again' }, 2],
+  ['says none of it', DONE, 3],
+  ['says null, which is unchanged', { ...DONE, rawOutput: null }, 3],
+])(
+  '[TR3] a patch becomes an event before the next one of its call, unless that says it all: it %s',
+  (_what, next, events) => {
+    const session = openSession();
+    say(session, CALL, PATCH);
+    expect(session.order.lastSeq).toBe(1);
+    say(session, next);
+    expect(session.order.lastSeq).toBe(events);
+  },
+);
+
 it('[TR4] a client that falls behind before the patch is shown gets its event', async () => {
   const session = openSession();
   const slow = client();
