@@ -15,7 +15,9 @@ import type { Session } from '../session/session.ts';
 import { withoutSidecarMeta } from '../../protocol/sidecar-meta.ts';
 import { rpcError } from '../../protocol/error.ts';
 import { errorText } from '../../protocol/json-rpc.ts';
-import { ensureAttached } from './session-of.ts';
+import { methodOf } from '../../protocol/methods.ts';
+import { parentIdOf } from '../child-sessions.ts';
+import { ensureAttached, sessionOf } from './session-of.ts';
 
 /** The params as the agent gets them. */
 export function agentParams(message: RequestMessage | NotificationMessage, session?: Session): string {
@@ -66,6 +68,11 @@ export function passRequest(connection: Connection, message: RequestMessage): vo
   const { sessionId } = paramsOf(message);
   const opened = typeof sessionId === 'string' ? connection.house.registry.get(sessionId) : undefined;
   if (opened && 'session' in opened) ensureAttached(connection, opened.session);
+  else if (methodOf('client', message.method)?.scope === 'session' && parentIdOf(connection.house, sessionId)) {
+    // Of a child: it is told where this goes.
+    sessionOf(connection, message);
+    return;
+  }
   withAgent(connection, message, (agent, session) =>
     forward(connection, message, agent, agentParams(message, session), undefined, session),
   );

@@ -300,6 +300,8 @@ describe('where a child is found', () => {
     for (const [method, params] of [
       ['session/prompt', { prompt: [{ type: 'text', text: 'x' }] }],
       ['session/set_mode', { modeId: 'a' }],
+      ['session/set_title', { title: 'a' }],
+      ['session/archive', {}],
       ['session/close', {}],
       ['session/delete', {}],
       ['session/fork', { cwd: '/tmp', mcpServers: [] }],
