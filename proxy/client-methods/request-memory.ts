@@ -11,10 +11,13 @@ import {
   parseMessage,
   withId,
 } from '../../protocol/json-rpc.ts';
+import { parseEventId } from '../../protocol/event-id.ts';
 import { sidecarOf } from '../../protocol/sidecar-meta.ts';
 import { REQUEST_MEMORY_BYTES, boundHit } from '../bounds.ts';
 import type { Connection } from '../connection.ts';
 import { attachAt } from './session-of.ts';
+
+const MAKES_A_SESSION = new Set(['session/new', 'session/fork']);
 
 interface Asker {
   readonly connection: Connection;
@@ -88,11 +91,14 @@ function tell({ asker, method }: Remembered, answer: ResponseMessage): void {
   const { connection, id } = asker;
   const wire = withId(answer, id);
   const { result } = answer.value;
-  const sessionId = method === 'session/new' && isObject(result) ? result['sessionId'] : undefined;
+  const made = MAKES_A_SESSION.has(method) && isObject(result) ? result : {};
+  const { sessionId } = made;
   const opened = typeof sessionId === 'string' ? connection.house.registry.get(sessionId) : undefined;
   if (opened && 'session' in opened && connection.open && !connection.sessions.has(opened.session)) {
-    // As after the first answer, the client is on its session from the first event on.
-    const at = { seq: opened.session.row.low, offset: 0 };
+    // As after the first answer, the client is on its session from there on.
+    const { row } = opened.session;
+    const eventId = parseEventId(sidecarOf(made)['eventId']);
+    const at = { seq: Math.max(row.low, eventId?.seq ?? 0), offset: 0 };
     attachAt(connection, opened.session, at).owe({ ...at, what: 'answer', wire });
     opened.session.attached(connection);
   } else connection.send(wire);

@@ -250,4 +250,22 @@ describe('a connection', () => {
     ]);
     expect(other.received.filter(({ message }) => isResponse(message))).toHaveLength(2);
   });
+
+  it('[CL3] that is given the answer to its fork again is on the fork', async () => {
+    const stage = await setStage(testScope());
+    const { life, client, sessionId } = stage;
+    await told(stage);
+    const fork = { sessionId, cwd: '/tmp', mcpServers: [], _meta: { sidecar: { requestKey: 'k' } } };
+    const first = await stage.join({ clientId: 'c' });
+    const forked = await first.request('session/fork', fork);
+    first.cut();
+    const again = await stage.join({ clientId: 'c' });
+    expect(await again.request('session/fork', fork)).toEqual(forked);
+    const forkId = textAt(forked, 'sessionId');
+    const answer = client.ask('session/prompt', { sessionId: forkId, prompt: [{ type: 'text', text: 'on the fork' }] });
+    await again.until('the prompt', () => kindsOf(again.updates(forkId)).includes('user_message_chunk:on the fork'));
+    expect(kindsOf(again.updates())[0]).not.toBe('user_message_chunk:question');
+    life.reply((await life.saw('session/prompt', 1)).message, { stopReason: 'end_turn' });
+    await answer;
+  });
 });
