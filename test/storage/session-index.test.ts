@@ -11,12 +11,12 @@ function page(question: Parameters<typeof listSessions>[0]): SessionPage {
 
 const nums = (found: SessionPage): number[] => found.sessions.map((row) => row.num);
 
-it('the session list is newest first, of the same time the later one first', () => {
+it('[SS1] the session list is newest first, of the same time the later one first', () => {
   const rows = [sessionRow(1, { updatedAt: 5 }), sessionRow(2, { updatedAt: 9 }), sessionRow(3, { updatedAt: 5 })];
   expect(nums(page({ rows, limit: 10 }))).toEqual([2, 3, 1]);
 });
 
-it('the session list can be filtered by the exact working directory', () => {
+it('[SS1] the session list can be filtered by the exact working directory', () => {
   const rows = ['/a', '/a/b', '/a', '/A'].map((cwd, i) => sessionRow(i + 1, { cwd }));
   expect(nums(page({ rows, limit: 10, cwd: '/a' }))).toEqual([3, 1]);
   expect(nums(page({ rows, limit: 10, cwd: '/nowhere' }))).toEqual([]);
@@ -27,7 +27,7 @@ it('deleted sessions are not listed, closed ones are', () => {
   expect(nums(page({ rows, limit: 10 }))).toEqual([3, 2]);
 });
 
-it('pages give every session once, also when sessions are added between them', () => {
+it('[SS1] pages give every session once, also when sessions are added between them', () => {
   const rows: SessionRow[] = Array.from({ length: 25 }, (_, i) => sessionRow(i + 1, { updatedAt: 100 + (i % 7) }));
   const seen: number[] = [];
   let cursor: string | undefined;
