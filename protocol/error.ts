@@ -53,7 +53,7 @@ const TABLE = {
     code: -32603,
     fault: 'sidecar',
     retry: 'no',
-    text: 'The log of the session is damaged. Run `acp-sidecar verify` to see where, then `repair` or restore a backup.',
+    text: 'The log of the session is damaged. Run `acp-sidecar verify` to see where, and restore a backup.',
   },
   unknown_session: {
     code: -32002,

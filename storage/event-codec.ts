@@ -219,6 +219,15 @@ export function unreadableHead(record: Buffer, length: number, seq: number): Unr
   return version === 0 || recordLength(record) !== length ? damaged('lengths do not add up') : undefined;
 }
 
+/** The same with the checksum: why a record is not what was written. */
+export function unreadableRecord(record: Buffer, length: number, seq: number): UnreadableRecord | undefined {
+  const unreadable = unreadableHead(record, length, seq);
+  if (unreadable) return unreadable;
+  const end = length - TRAILER_BYTES;
+  if (crc32(record.subarray(0, end)) === record.readUInt32BE(end)) return undefined;
+  return { unreadable: 'damaged', seq, detail: 'checksum does not match' };
+}
+
 /** Decodes a record of `length` bytes. `checked` also verifies the checksum. */
 export function decodeRecord(
   record: Buffer,
@@ -226,12 +235,9 @@ export function decodeRecord(
   seq: number,
   checked = true,
 ): StoredEvent | UnreadableRecord {
-  const unreadable = unreadableHead(record, length, seq);
+  const unreadable = checked ? unreadableRecord(record, length, seq) : unreadableHead(record, length, seq);
   if (unreadable) return unreadable;
   const damaged = (detail: string): UnreadableRecord => ({ unreadable: 'damaged', seq, detail });
-  if (checked && crc32(record.subarray(0, length - TRAILER_BYTES)) !== record.readUInt32BE(length - TRAILER_BYTES)) {
-    return damaged('checksum does not match');
-  }
   const flags = record[2] as number;
   const type = eventTypeName(typeCode(record));
   const required = (flags & FLAG_REQUIRED) !== 0;

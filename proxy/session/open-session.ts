@@ -4,10 +4,10 @@ import { rpcError, type RpcError } from '../../protocol/error.ts';
 import { type SessionState, applyEvent, emptySessionState } from '../../protocol/v1/session-state.ts';
 import { UPDATE_KINDS } from '../../protocol/v1/update-kinds.ts';
 import { decodeWire } from '../../protocol/wire-text.ts';
-import { decodeRecord, typeCode, unreadableHead, updateKind } from '../../storage/event-codec.ts';
+import { decodeRecord, typeCode, unreadableRecord, updateKind } from '../../storage/event-codec.ts';
 import type { EventLog, SessionRow } from '../../storage/event-log.ts';
 
-/** Kinds of update that the fold looks at; of all others only the head is checked. */
+/** Kinds of update that the fold looks at; all others are only checked. */
 const FOLDED = new Set<number>([
   UPDATE_KINDS.tool_call,
   UPDATE_KINDS.tool_call_update,
@@ -30,7 +30,7 @@ export function foldLog(log: EventLog, row: SessionRow, to: number = Number.POSI
   const scanned = log.scan(row.num, row.low, head, (seq, record, length) => {
     const code = typeCode(record);
     if (code === EVENT_TYPES.update && !FOLDED.has(updateKind(record))) {
-      const unreadable = unreadableHead(record, length, seq);
+      const unreadable = unreadableRecord(record, length, seq);
       if (unreadable) error = damaged(seq, unreadable.detail);
       else if (updateKind(record) === UPDATE_KINDS.user_message_chunk) state.userMessages++;
       return error === undefined;

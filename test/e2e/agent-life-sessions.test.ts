@@ -219,6 +219,42 @@ describe('session/fork', () => {
     const forked = await client.request('session/fork', { sessionId, cwd: '/tmp' });
     expect(await shownOf(stage, textAt(forked, 'sessionId'))).toEqual(['user:one', 'agent:first']);
   });
+
+  it.each([
+    ['tool call', { sessionUpdate: 'tool_call', toolCallId: 't1', title: 'T', status: 'in_progress' }],
+    ['compaction', { sessionUpdate: 'compaction_update', compactionId: 't1', status: 'in_progress' }],
+  ])('[SS5] is refused in a %s that goes on behind its turn', async (_name, begun) => {
+    const stage = await setStage(testScope(), { optIn: true });
+    const { client, life, sessionId, agentSessionId } = stage;
+    const first = await oneTurn(stage, 'one', 'first');
+    const turn = await stage.turn('two');
+    life.update(agentSessionId, begun);
+    const end = textAt((await turn.end()).message, 'result', '_meta', 'sidecar', 'eventId');
+    const fork = (sidecar: object): Promise<unknown> =>
+      client.request('session/fork', { sessionId, cwd: '/tmp', _meta: { sidecar } });
+    for (const where of [{}, { atEventId: end }]) {
+      const error = await failure(fork(where));
+      expect([error.code, error.message]).toEqual([-32602, expect.stringContaining('tool call') as string]);
+    }
+    expect(await shownOf(stage, textAt(await fork({ atEventId: first }), 'sessionId'))).toHaveLength(2);
+    const kind = begun.sessionUpdate.replace(/^tool_call$/, 'tool_call_update');
+    life.update(agentSessionId, { ...begun, sessionUpdate: kind, status: 'completed' });
+    // When this is answered the sidecar has it.
+    const asked = client.ask('_test/ping', { sessionId });
+    life.reply((await life.saw('_test/ping')).message, {});
+    await asked;
+    expect(textAt(await fork({}), 'sessionId')).not.toBe('');
+  });
+
+  it('[SS5] a tool call that a later turn has left behind is over', async () => {
+    const stage = await setStage(testScope(), { optIn: true });
+    const turn = await stage.turn('one');
+    stage.life.update(stage.agentSessionId, { sessionUpdate: 'tool_call', toolCallId: 't1', title: 'T' });
+    await turn.end();
+    await oneTurn(stage, 'two', 'second');
+    const forked = await stage.client.request('session/fork', { sessionId: stage.sessionId, cwd: '/tmp' });
+    expect((await shownOf(stage, textAt(forked, 'sessionId'))).at(-1)).toBe('agent:second');
+  });
 });
 
 async function oneTurnAt(stage: Stage, n: number): Promise<void> {
