@@ -1,3 +1,5 @@
+import { isObject } from './json-rpc.ts';
+
 /**
  * The closed table of the errors that are ours. The README repeats it and a test compares the two. Errors of the agent
  * pass unchanged and are not in it; -32000 (`auth_required`) is only ever the agent's.
@@ -164,4 +166,11 @@ export function rpcError(kind: ErrorKind, detail?: string, data?: Readonly<Recor
   const { code, text } = ERRORS[kind];
   const message = detail === undefined ? text : `${text} (${detail})`;
   return { code, message, data: { ...data, kind } };
+}
+
+/** The kind of an error of ours, undefined when the agent made it. */
+export function kindOfError(error: { readonly code?: unknown; readonly data?: unknown }): ErrorKind | undefined {
+  const kind: unknown = isObject(error.data) ? error.data['kind'] : undefined;
+  if (typeof kind !== 'string' || !Object.hasOwn(ERRORS, kind)) return undefined;
+  return ERRORS[kind as ErrorKind].code === error.code ? (kind as ErrorKind) : undefined;
 }

@@ -358,7 +358,7 @@ export const OPTIONS: { readonly [K in keyof Config]-?: OptionSpec<Config[K]> } 
     name: 'redact',
     kind: 'list',
     arg: 'REGEXP',
-    help: 'regular expression of what is taken out of log lines, like sk-[A-Za-z0-9]+ for keys that an agent prints',
+    help: 'regular expression of what is taken out of log lines and of the stderr that errors tell, like sk-[A-Za-z0-9]+ for keys that an agent prints',
     commands: AGENT,
     repeatable: true,
     parse: (texts) => texts.map(parsePattern),

@@ -117,7 +117,8 @@ export async function importSession(options: ImportOptions): Promise<ImportOutco
   const sessionId = options.sessionId ?? session.sessionId;
   if (!isSessionId(sessionId)) return malformed(`${JSON.stringify(sessionId)} cannot be a session id`);
   if (log.row(sessionId)) {
-    const message = `session ${JSON.stringify(sessionId)} exists${log.row(sessionId)?.tombstone ? 'ed and was deleted' : ''}`;
+    const what = log.row(sessionId)?.tombstone ? 'existed and was deleted' : 'exists';
+    const message = `session ${JSON.stringify(sessionId)} ${what}`;
     return { outcome: 'refused', why: 'exists', message };
   }
   const num = log.nextNum();

@@ -218,6 +218,7 @@ export class AgentHost {
       command: options.command,
       args: options.args,
       log: options.logger,
+      redact: options.config.redact,
       recordDir: `${options.config.storeDir}/agents`,
       onData: (chunk) => {
         traced?.received(chunk);

@@ -38,6 +38,8 @@ export interface AgentProcessOptions {
   readonly cwd?: string;
   readonly env?: NodeJS.ProcessEnv;
   readonly log: Logger;
+  /** Taken out of what it writes to stderr, which errors tell. */
+  readonly redact?: readonly RegExp[];
   /** Where a record is kept while the group lives, for `endLeftoverAgents` of the next start. */
   readonly recordDir?: string;
   /** Bytes on their way to stdin from which `write` says to wait. */
@@ -113,7 +115,8 @@ export class AgentProcess {
     this.pid = pid;
     this.#options = options;
     this.#stdinBytes = options.stdinBufferBytes ?? DEFAULT_STDIN_BYTES;
-    this.#stderr = new StderrTail((line) => options.log.info({ agentPid: pid, line }, 'agent stderr'));
+    const { log, redact } = options;
+    this.#stderr = new StderrTail((line) => log.info({ agentPid: pid, line }, 'agent stderr'), redact);
     this.#exited = new Promise((resolve) => {
       this.#resolveExited = resolve;
     });

@@ -1,4 +1,5 @@
-/** Splits an agent's stderr into lines and keeps its end for error messages. */
+/** Splits an agent's stderr into lines and keeps its end for error messages, without what `--redact` names. */
+import { redactText } from '../redact.ts';
 
 const MAX_LINES = 20;
 const MAX_BYTES = 4096;
@@ -9,10 +10,12 @@ export class StderrTail {
   readonly #lines: string[] = [];
   #bytes = 0;
   readonly #onLine: (line: string) => void;
+  readonly #redact: readonly RegExp[];
 
   /** `onLine` gets every line, cut to 4 KiB. */
-  constructor(onLine: (line: string) => void) {
+  constructor(onLine: (line: string) => void, redact: readonly RegExp[] = []) {
     this.#onLine = onLine;
+    this.#redact = redact;
   }
 
   push(text: string): void {
@@ -28,7 +31,7 @@ export class StderrTail {
 
   /** The last line may have no line end. */
   end(): void {
-    const line = this.#partial.replace(/\r$/, '');
+    const line = redactText(this.#partial.replace(/\r$/, ''), this.#redact);
     this.#partial = '';
     if (line !== '') this.#keep(line);
   }

@@ -2,6 +2,7 @@
  * What a client is shown of an event that is not a plain update: the user's message, turns, approvals, bindings, and
  * what could not be kept.
  */
+import { kindOfError } from '../../protocol/error.ts';
 import { EVENT_TYPES } from '../../protocol/event.ts';
 import { blockId, settledId } from '../../protocol/event-id.ts';
 import { notificationText } from '../../protocol/json-rpc.ts';
@@ -179,11 +180,11 @@ function renderTurn(envelope: Envelope, event: StoredEvent): string {
   if (event.type === 'turn_ended') {
     const ended = parseWire(event.payload) as {
       response?: { stopReason?: string };
-      error?: { message?: string };
+      error?: { code?: number; message?: string; data?: unknown };
       code?: string;
       message?: string;
     };
-    const kind = ended.code === undefined ? 'agent_error' : 'interrupted';
+    const kind = ended.code === undefined ? (kindOfError(ended.error ?? {}) ?? 'agent_error') : 'interrupted';
     const message = ended.error?.message ?? ended.message;
     const error = ended.response ? undefined : { kind, message, code: ended.code };
     const params = { ...base, state: 'ended', stopReason: ended.response?.stopReason, error };

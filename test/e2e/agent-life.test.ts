@@ -172,7 +172,7 @@ describe('binding', () => {
 
   it('[AG3] when nothing works the prompt fails, and never begins anew in silence', async () => {
     const args = ['--restore', 'resume,load'];
-    const stage = await setStage(testScope(), { args, capabilities: { ...RESUME, ...LOAD } });
+    const stage = await setStage(testScope(), { args, capabilities: { ...RESUME, ...LOAD }, optIn: true });
     const refuse = (request: never, life: AgentLife): void => life.fail(request, -32603, 'no such session');
     stage.agent.handlers.set('session/resume', refuse as never);
     stage.agent.handlers.set('session/load', refuse as never);
@@ -182,6 +182,8 @@ describe('binding', () => {
     const { message } = await stage.client.ask('session/prompt', prompt);
     expect(at(message, 'error', 'data', 'kind')).toBe('agent_unavailable');
     expect(message.error?.message).toContain('no such session');
+    const told = stage.client.received.findLast((entry) => entry.message.method === '_sidecar/turn');
+    expect(at(told?.message, 'params')).toMatchObject({ state: 'ended', error: { kind: 'agent_unavailable' } });
     expect(methods(await nextLife(stage))).toEqual(['initialize', 'session/resume', 'session/load']);
   });
 

@@ -124,11 +124,19 @@ describe('secrets', () => {
     expect(statSync(sidecar.socketPath).mode & 0o777).toBe(0o600);
   });
 
-  it('T23: what --redact matches is taken out of the log, also what the agent prints', async () => {
+  it('T23: what --redact matches is taken out of the log, and of what the agent prints wherever that goes', async () => {
     const stage = await setStage(testScope(), { args: ['--redact', 'sk-[a-z0-9]+', '--redact', 'hunter\\d'] });
     stage.life.stderr('using key sk-abc123 and password hunter2\n');
     await waitFor('the line', () => stage.sidecar.stderr.includes('using key'));
     expect(stage.sidecar.stderr).not.toMatch(/sk-abc123|hunter2/);
+    // The last lines of an agent that ends in a turn are told and kept.
+    const turn = await stage.turn();
+    stage.life.exit(1);
+    const { text } = await turn.answer;
+    expect(text).toContain('using key [redacted]');
+    expect(text).not.toMatch(/sk-abc123|hunter2/);
+    expect(findIn(stage.sidecar.store, 'using key')).not.toEqual([]);
+    expect(findIn(stage.sidecar.store, 'sk-abc123')).toEqual([]);
   });
 
   it('T24: a secret that the command line gave the agent is in no file of the store', async () => {
