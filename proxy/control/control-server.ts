@@ -1,7 +1,6 @@
 /** The server's side of the control socket: one command a connection. */
 import { chmodSync, rmSync } from 'node:fs';
 import { createServer, type Server, type Socket } from 'node:net';
-import { createInterface } from 'node:readline';
 import { CommandError } from '../cli/exit-code.ts';
 import type { Logger } from '../log.ts';
 import { controlAddress } from './control-address.ts';
@@ -13,7 +12,7 @@ export interface ControlServer {
   close(): Promise<void>;
 }
 
-const MAX_REQUEST_BYTES = 64 * 1024;
+const MAX_REQUEST_CHARACTERS = 64 * 1024;
 const REQUEST_MS = 10_000;
 
 /** The store's lock is ours, so a socket that lies there is nobody's. Undefined when there can be none. */
@@ -67,29 +66,40 @@ function listening(server: Server, path: string): Promise<void> {
 }
 
 async function serve(socket: Socket, logger: Logger, run: RunControl): Promise<void> {
+  // Who asks may go away at any moment: then nothing of this is read.
   const reply = (value: ControlReply): void => void socket.write(`${JSON.stringify(value)}\n`);
-  socket.setTimeout(REQUEST_MS, () => socket.destroy());
-  let bytes = 0;
-  socket.on('data', (data: Buffer) => {
-    bytes += data.length;
-    if (bytes > MAX_REQUEST_BYTES) socket.destroy();
-  });
-  for await (const line of createInterface({ input: socket })) {
-    socket.setTimeout(0);
-    try {
-      const request = JSON.parse(line) as ControlRequest;
-      logger.info({ command: request.command }, 'control');
-      await run(request, (text) => reply({ line: text }));
-      reply({ done: true });
-    } catch (error) {
-      if (error instanceof CommandError)
-        reply({ error: { reason: error.reason, message: error.message, hint: error.hint } });
-      else {
-        logger.error({ err: error }, 'control command failed');
-        reply({ error: { reason: 'failure', message: String(error) } });
-      }
+  const line = await firstLine(socket);
+  if (line === undefined) return;
+  try {
+    const request = JSON.parse(line) as ControlRequest;
+    logger.info({ command: request.command }, 'control');
+    await run(request, (text) => reply({ line: text }));
+    reply({ done: true });
+  } catch (error) {
+    if (error instanceof CommandError)
+      reply({ error: { reason: error.reason, message: error.message, hint: error.hint } });
+    else {
+      logger.error({ err: error }, 'control command failed');
+      reply({ error: { reason: 'failure', message: String(error) } });
     }
-    break;
   }
   socket.end();
+}
+
+/** Undefined when the socket is closed before it came, or it is too long in coming or in itself. */
+function firstLine(socket: Socket): Promise<string | undefined> {
+  return new Promise((resolve) => {
+    let text = '';
+    socket.setTimeout(REQUEST_MS, () => socket.destroy());
+    socket.once('close', () => resolve(undefined));
+    socket.setEncoding('utf8').on('data', (piece: string) => {
+      text += piece;
+      const end = text.indexOf('\n');
+      if (end < 0 && text.length <= MAX_REQUEST_CHARACTERS) return;
+      socket.setTimeout(0);
+      socket.removeAllListeners('data').resume();
+      if (end < 0) socket.destroy();
+      else resolve(text.slice(0, end));
+    });
+  });
 }
