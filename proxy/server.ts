@@ -57,9 +57,10 @@ export async function runServe(
   const door = new Door(config, logger);
   for (const address of config.listen) prepareAddress(address);
   const trace = await openTrace(config, logger);
+  const onLowSpace = (low: boolean): void => tellLowSpace(logger, low);
   let log: LmdbStore;
   try {
-    log = await openLmdbEventLog(config.storeDir);
+    log = await openLmdbEventLog(config.storeDir, { onLowSpace });
   } catch (error) {
     return storeFailure(error);
   }
@@ -91,6 +92,11 @@ function storeFailure(error: unknown): number {
   if (!(error instanceof StoreOpenError)) throw error;
   process.stderr.write(`acp-sidecar: ${error.message}\n`);
   return exitCode(error.kind === 'held' ? 'store_in_use' : 'store_failed');
+}
+
+function tellLowSpace(logger: Logger, low: boolean): void {
+  if (low) logger.warn('the disk of the store is nearly full: new prompts are refused, what runs may end');
+  else logger.info('the disk of the store has room again');
 }
 
 class Server {

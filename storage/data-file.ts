@@ -1,5 +1,5 @@
 /** The store's data file, seen from outside of LMDB. */
-import { closeSync, fsyncSync, lstatSync, openSync, readSync, type Stats, statSync } from 'node:fs';
+import { closeSync, existsSync, fsyncSync, lstatSync, openSync, readSync, type Stats, statSync } from 'node:fs';
 import { join } from 'node:path';
 import { StoreOpenError } from './store-error.ts';
 
@@ -19,6 +19,10 @@ export function dataFile(dir: string): string {
 export function checkDataFile(dir: string): boolean {
   const path = dataFile(dir);
   const found = lstatSync(path, { throwIfNoEntry: false });
+  // A ballast is written to a store that is one already.
+  if (found?.size === 0 && existsSync(join(dir, 'ballast'))) {
+    throw new StoreOpenError('damaged', `${path} is empty, and was not`);
+  }
   if (!found || found.size === 0) return false;
   if (!found.isFile()) throw new StoreOpenError('damaged', `${path} is not a file`);
   const head = Buffer.alloc(MAGIC_AT + 4);

@@ -44,6 +44,8 @@ export interface LmdbEventLogOptions {
   readonly minFreeBytes?: number;
   /** Size of the reserve for a full disk, 16 MiB. */
   readonly ballastBytes?: number;
+  /** The disk is as good as full and nothing new is to begin; or, with false, there is room again. */
+  readonly onLowSpace?: (low: boolean) => void;
   /** A commit that takes longer has the outcome `unknown`, 30 s. */
   readonly commitTimeoutMs?: number;
 }
@@ -82,7 +84,7 @@ export async function openLmdbEventLog(dir: string, options: LmdbEventLogOptions
       const transaction = root.useReadTransaction();
       return () => transaction.done();
     });
-    const ballast = new Ballast(path, options.ballastBytes ?? BALLAST_BYTES);
+    const ballast = new Ballast(path, options.ballastBytes ?? BALLAST_BYTES, options.onLowSpace);
     return new LmdbEventLog(databases, storeId, path, {
       lock,
       ballast,

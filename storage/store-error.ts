@@ -35,7 +35,13 @@ export class StoreOpenError extends Error {
 /** What the operating system says about a place that is to be written, as a `StoreOpenError`; other errors unchanged. */
 export function unusable(place: string, error: unknown): unknown {
   if (error instanceof StoreOpenError || !(error instanceof Error)) return error;
+  if (isDamage(error)) return new StoreOpenError('damaged', `${place} is damaged: ${error.message}`);
   // LMDB tells its errors by their text.
   if (!('syscall' in error) && !/Permission denied|Read-only file system/.test(error.message)) return error;
   return new StoreOpenError('unusable', `${place} cannot be written: ${error.message}`);
+}
+
+/** What LMDB says when its pages lead nowhere. Other ends of such a file are a SIGBUS, which nobody can catch. */
+export function isDamage(error: unknown): boolean {
+  return error instanceof Error && /^MDB_(?!MAP_FULL|READERS_FULL|TXN_FULL)/.test(error.message);
 }

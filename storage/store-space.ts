@@ -63,7 +63,11 @@ export class Ballast {
   #timer: NodeJS.Timeout | undefined;
   #closed = false;
 
-  constructor(dir: string, bytes: number) {
+  readonly #onGiven: (given: boolean) => void;
+
+  /** @param onGiven is told when `given` changes */
+  constructor(dir: string, bytes: number, onGiven: (given: boolean) => void = () => undefined) {
+    this.#onGiven = onGiven;
     this.#dir = dir;
     this.#path = join(dir, 'ballast');
     this.#bytes = bytes;
@@ -97,7 +101,7 @@ export class Ballast {
 
   /** Frees the ballast and looks for room from now on. Returns whether that freed anything. */
   giveUp(): boolean {
-    this.#timer ??= setInterval(() => this.#restore(), CHECK_EVERY_MS).unref();
+    this.#give();
     if (!this.#there) return false;
     this.#there = false;
     try {
@@ -112,6 +116,12 @@ export class Ballast {
     this.#closed = true;
     clearInterval(this.#timer);
     await this.#writing;
+  }
+
+  #give(): void {
+    if (this.#timer) return;
+    this.#timer = setInterval(() => this.#restore(), CHECK_EVERY_MS).unref();
+    this.#onGiven(true);
   }
 
   #restore(): void {
@@ -129,10 +139,11 @@ export class Ballast {
         () => {
           this.#there = true;
           clearInterval(this.#timer);
+          if (this.#timer) this.#onGiven(false);
           this.#timer = undefined;
         },
         () => {
-          if (!this.#closed) this.#timer ??= setInterval(() => this.#restore(), CHECK_EVERY_MS).unref();
+          if (!this.#closed) this.#give();
         },
       )
       .finally(() => {

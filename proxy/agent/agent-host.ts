@@ -260,7 +260,9 @@ export class AgentHost {
     this.#lastExit = message;
     this.#options.metrics.agentExit(exit);
     const { code, signal } = exit;
-    this.#options.logger.info({ agentPid: this.#process?.pid, code, signal, message }, 'agent exited');
+    // One that was asked to end did what it was asked.
+    const level = this.#idle || this.#stopping ? 'info' : 'warn';
+    this.#options.logger[level]({ agentPid: this.#process?.pid, code, signal, message }, 'agent exited');
     this.#lastStderr = exit.stderrTail;
     const early = this.#options.now() - this.#startedAt < STEADY_MS;
     this.#failures = early && !this.#idle ? this.#failures + 1 : 0;

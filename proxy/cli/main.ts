@@ -3,6 +3,7 @@
  * stdout carries only what a command is asked for; everything else goes to stderr.
  */
 import { Command, CommanderError } from 'commander';
+import { isDamage } from '../../storage/store-error.ts';
 import { VERSION } from '../version.ts';
 import { addTableOptions, configOf, sourcesOf } from './command-options.ts';
 import { CommandError, EXIT_CODES, exitCode } from './exit-code.ts';
@@ -147,6 +148,12 @@ function report(error: unknown): number {
     // The operating system's word on a path or a device says all there is to say.
     process.stderr.write(`acp-sidecar: ${error.message}\n`);
     return exitCode('failure');
+  }
+  if (isDamage(error)) {
+    process.stderr.write(
+      `acp-sidecar: the store is damaged: ${(error as Error).message}\n  restore it from a backup\n`,
+    );
+    return exitCode('store_failed');
   }
   process.stderr.write(`acp-sidecar: ${error instanceof Error ? (error.stack ?? error.message) : String(error)}\n`);
   return exitCode('failure');

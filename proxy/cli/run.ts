@@ -6,15 +6,8 @@ import { timesOf } from '../client/resumable-stream.ts';
 import { bridgeStdio } from '../client/stdio-bridge.ts';
 import { openUnixTransport } from '../client/unix-transport.ts';
 import { type ConfigSources, loadConfig } from '../config.ts';
-import {
-  type AgentCommand,
-  type DaemonPlace,
-  agentStoreDir,
-  daemonPlace,
-  resolvedAgent,
-} from '../daemon/daemon-place.ts';
+import { type AgentCommand, type DaemonPlace, storeDirOf, daemonPlace, resolvedAgent } from '../daemon/daemon-place.ts';
 import { DaemonFailure, joinDaemon, retireOlder } from '../daemon/join-daemon.ts';
-import { OPTIONS } from '../options.ts';
 import { CommandError } from './exit-code.ts';
 
 const GIVE_UP_MS = 60_000;
@@ -26,8 +19,7 @@ const LEAVE_MS = 5000;
 export async function runAgent(given: ConfigSources, command: AgentCommand): Promise<number> {
   const agent = resolvedAgent(command, given.cwd);
   const config = await loadConfig('run', given);
-  const standard = OPTIONS.storeDir.unset();
-  const storeDir = config.storeDir === standard ? agentStoreDir(standard, agent) : config.storeDir;
+  const storeDir = storeDirOf(config.storeDir, agent);
   const place = placeOf(storeDir, agent);
   const { flags, cwd, configFile } = given;
   const sources = { flags, cwd, configFile: configFile === undefined ? undefined : resolve(cwd, configFile) };

@@ -1,6 +1,6 @@
 /** The commands that work on a store, as the command line knows them. Each module is imported when its command runs. */
 import { Command, InvalidArgumentError } from 'commander';
-import { type Config, OPTIONS, type StoreCommand } from '../options.ts';
+import type { Config, StoreCommand } from '../options.ts';
 import { addTableOptions, configOf } from './command-options.ts';
 
 interface Given {
@@ -131,16 +131,16 @@ export function storeCommands(newCommand: (name: string) => Command, finish: (co
       const config = await configOf(command, name as StoreCommand);
       const args = spec.arg ? [typeof given[0] === 'string' ? given[0] : undefined] : [];
       const agent = spec.ofAgent && Array.isArray(given[0]) ? (given[0] as string[]) : [];
-      const storeDir = agent.length > 0 ? await storeOfAgent(agent) : config.storeDir;
+      const storeDir = agent.length > 0 ? await storeOfAgent(agent, config.storeDir) : config.storeDir;
       finish((await spec.run({ config, storeDir, args, options: command.opts() })) ?? 0);
     });
     return addTableOptions(command, name as StoreCommand);
   });
 }
 
-async function storeOfAgent([command = '', ...args]: readonly string[]): Promise<string> {
-  const { agentStoreDir, resolvedAgent } = await import('../daemon/daemon-place.ts');
-  return agentStoreDir(OPTIONS.storeDir.unset(), resolvedAgent({ command, args }, process.cwd()));
+async function storeOfAgent([command = '', ...args]: readonly string[], named: string): Promise<string> {
+  const { resolvedAgent, storeDirOf } = await import('../daemon/daemon-place.ts');
+  return storeDirOf(named, resolvedAgent({ command, args }, process.cwd()));
 }
 
 function isSet(options: Readonly<Record<string, unknown>>, name: string): boolean {

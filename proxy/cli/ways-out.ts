@@ -1,6 +1,7 @@
 /** Whatever ends this process, short of SIGKILL, ends the agents and all they started. */
 import { constants } from 'node:os';
 import { isatty } from 'node:tty';
+import { isDamage } from '../../storage/store-error.ts';
 import { endAllGroups, killAllGroups } from '../agent/agent-process.ts';
 import { exitCode } from './exit-code.ts';
 
@@ -40,7 +41,9 @@ function failOnUncaught(error: unknown): void {
   const err = error instanceof Error ? (error.stack ?? error.message) : String(error);
   const line = { level: 60, time: Date.now(), pid: process.pid, err, msg: 'uncaught error; leaving' };
   process.stderr.write(`${JSON.stringify(line)}\n`);
-  void endAllGroups(HURRIED_GRACE_MS).finally(() => process.exit(exitCode('failure')));
+  void endAllGroups(HURRIED_GRACE_MS).finally(() =>
+    process.exit(exitCode(isDamage(error) ? 'store_failed' : 'failure')),
+  );
 }
 
 /** Tells whether the terminal is gone that this process had when this was called. */

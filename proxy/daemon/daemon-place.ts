@@ -10,6 +10,7 @@ import { existsSync } from 'node:fs';
 import { basename, isAbsolute, join, resolve } from 'node:path';
 import { prepareStoreDir } from '../../storage/store-lock.ts';
 import { homeDir } from '../home-dir.ts';
+import { OPTIONS } from '../options.ts';
 
 export interface AgentCommand {
   readonly command: string;
@@ -34,12 +35,13 @@ export function resolvedAgent(agent: AgentCommand, cwd: string): AgentCommand {
   return { command: command.includes('/') ? resolve(cwd, command) : command, args };
 }
 
-/** The store of an agent for which none was named. */
-export function agentStoreDir(stateDir: string, agent: AgentCommand): string {
+/** The store of an agent: the one that was named, else one of its own below the default one. */
+export function storeDirOf(named: string, agent: AgentCommand): string {
+  if (named !== OPTIONS.storeDir.unset()) return named;
   const slug = basename(agent.command)
     .replace(/[^A-Za-z0-9._-]+/g, '-')
     .slice(0, 40);
-  return join(stateDir, 'run', `${slug}-${digest([agent.command, ...agent.args], 10)}`);
+  return join(named, 'run', `${slug}-${digest([agent.command, ...agent.args], 10)}`);
 }
 
 /** @throws StoreOpenError when the directory for the sockets is somebody else's */

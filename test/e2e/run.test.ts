@@ -167,6 +167,20 @@ describe('status and stop', () => {
   });
 });
 
+it('status and stop of an agent take the store that run was given', async () => {
+  const scope = testScope();
+  const agent = await ScriptedAgent.listen(scope);
+  const store = ['--store', join(tempDir(scope), 'named')];
+  const place = new RunPlace(scope, agent.command, store);
+  const raw = await editor(place);
+  await raw.newSession();
+  const status = await runCommand(['status', '--json', ...store, '--', ...agent.command], place.own());
+  expect(JSON.parse(status.stdout)).toMatchObject({ running: true, pid: place.daemons()[0] });
+  raw.close();
+  expect((await runCommand(['stop', ...store, '--', ...agent.command], place.own())).code).toBe(0);
+  await place.allGone();
+});
+
 describe('one daemon', () => {
   async function twentyEditors(place: RunPlace): Promise<RawClient[]> {
     const editors = await Promise.all(

@@ -68,7 +68,9 @@ describe.skipIf(!canMount)('a full disk', () => {
     const disk = smallDisk(scope, 12 * MIB);
     if (disk === undefined) throw new Error('no tmpfs could be mounted');
     const store = join(disk, 'store');
-    const log = await openLmdbEventLog(store, { minFreeBytes: MIB, ballastBytes: 2 * MIB });
+    const told: boolean[] = [];
+    const onLowSpace = (low: boolean): void => void told.push(low);
+    const log = await openLmdbEventLog(store, { minFreeBytes: MIB, ballastBytes: 2 * MIB, onLowSpace });
     scope.defer(() => log.close());
     await waitFor('the ballast', () => existsSync(join(store, 'ballast')));
     expect((await log.commit(batch(log, 1000))).outcome).toBe('committed');
@@ -92,6 +94,7 @@ describe.skipIf(!canMount)('a full disk', () => {
     await waitFor('room again', () => !log.lowOnSpace);
     expect(existsSync(join(store, 'ballast'))).toBe(true);
     expect(count(log)).toBe(stored + 1);
+    expect(told).toEqual([true, false]);
   });
 
   it('is not opened, and one that was full opens again with everything that was committed', async () => {

@@ -17,7 +17,7 @@ import { decodeRecord } from '../../storage/event-codec.ts';
 import type { CommitBatch, EventLog, RecordVisitor } from '../../storage/event-log.ts';
 import { FORMAT_VERSION } from '../../storage/format-version.ts';
 import { openLmdbEventLog, openLmdbEventLogReadOnly } from '../../storage/lmdb-event-log.ts';
-import { StoreOpenError } from '../../storage/store-error.ts';
+import { isDamage, StoreOpenError, unusable } from '../../storage/store-error.ts';
 import { eventLogContract } from '../contract/event-log.contract.ts';
 import { testScope } from '../support/scope.ts';
 import { sessionRow } from '../support/session-row.ts';
@@ -105,6 +105,22 @@ describe('opening an LMDB store', () => {
       expect((await failure(openLmdbEventLog(dir))).kind).toBe('damaged');
       expect((await failure(openLmdbEventLogReadOnly(dir))).kind).toBe('damaged');
     }
+  });
+
+  it('whose file became empty is not begun anew', async () => {
+    const dir = tempDir(testScope());
+    const log = await openLmdbEventLog(dir, { ballastBytes: 4096 });
+    await waitFor('the ballast', () => existsSync(join(dir, 'ballast')));
+    await log.close();
+    writeFileSync(join(dir, 'data.mdb'), '');
+    expect((await failure(openLmdbEventLog(dir))).kind).toBe('damaged');
+    expect((await failure(openLmdbEventLogReadOnly(dir))).kind).toBe('damaged');
+  });
+
+  it('in which LMDB finds pages that cannot be is damaged', () => {
+    const found = unusable('the store x', new Error('MDB_PAGE_NOTFOUND: Requested page not found'));
+    expect(found).toMatchObject({ kind: 'damaged', message: expect.stringContaining('the store x is damaged') });
+    expect(isDamage(new Error('MDB_MAP_FULL: Environment mapsize limit reached'))).toBe(false);
   });
 
   it('without room on the disk fails before LMDB is asked', async () => {

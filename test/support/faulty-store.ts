@@ -12,8 +12,8 @@ export function faultyStoreProgram(): Promise<string> {
     file: 'proxy/server.ts',
     replace: [
       [
-        'log = await openLmdbEventLog(config.storeDir);',
-        `log = (await import(${faults})).withFaults(await openLmdbEventLog(config.storeDir));`,
+        'log = await openLmdbEventLog(config.storeDir, { onLowSpace });',
+        `log = (await import(${faults})).withFaults(await openLmdbEventLog(config.storeDir, { onLowSpace }));`,
       ],
     ],
   });
