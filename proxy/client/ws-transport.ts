@@ -27,7 +27,10 @@ export function openWsTransport(target: WebSocketTarget): OpenTransport {
     socket.on('ping', () => events.alive());
     socket.on('pong', () => events.alive());
     socket.on('error', (error: NodeJS.ErrnoException) => {
-      failure = error.code ?? error.message;
+      const { code } = error;
+      failure = code ?? error.message;
+      if (code !== undefined && UNTRUSTED.has(code))
+        failure = `${code}; NODE_EXTRA_CA_CERTS=FILE names an authority to trust`;
     });
     socket.on('unexpected-response', (request, response: IncomingMessage) => {
       const status = response.statusCode ?? 0;
@@ -67,6 +70,15 @@ export function openWsTransport(target: WebSocketTarget): OpenTransport {
     return transport;
   };
 }
+
+/** What Node says of a certificate whose authority it does not know. */
+const UNTRUSTED = new Set([
+  'DEPTH_ZERO_SELF_SIGNED_CERT',
+  'SELF_SIGNED_CERT_IN_CHAIN',
+  'UNABLE_TO_GET_ISSUER_CERT',
+  'UNABLE_TO_GET_ISSUER_CERT_LOCALLY',
+  'UNABLE_TO_VERIFY_LEAF_SIGNATURE',
+]);
 
 function wireOf(data: RawData): string {
   if (Buffer.isBuffer(data)) return data.latin1Slice();

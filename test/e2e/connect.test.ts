@@ -13,6 +13,7 @@ import { ROOT, ScriptedAgent, streamAgentCommand } from '../support/scripted-age
 import { SIDECAR_PROGRAM, Sidecar } from '../support/sidecar.ts';
 import type { StreamOrder } from '../support/stream-order.ts';
 import { tempDir } from '../support/temp-dir.ts';
+import { FIRST_CERTIFICATE } from '../support/test-certificates.ts';
 import { waitFor } from '../support/wait-for.ts';
 
 const EXAMPLE_AGENT = [process.execPath, join(ROOT, 'dist/examples/agent.js')];
@@ -179,6 +180,21 @@ describe('connect', () => {
     expect(code).toBe(1);
     expect(JSON.parse(out)).toMatchObject({ id: 1, error: { data: { kind: 'unreachable' } } });
     expect(err).toContain('trying again');
+  });
+
+  it('[RC8] a certificate of an unknown authority: it says so, and what trusts it; then it works', async () => {
+    const scope = testScope();
+    const [cert, key] = [join(tempDir(scope), 'cert.pem'), join(tempDir(scope), 'key.pem')];
+    writeFileSync(cert, FIRST_CERTIFICATE.cert);
+    writeFileSync(key, FIRST_CERTIFICATE.key, { mode: 0o600 });
+    const args = ['--tls-cert', cert, '--tls-key', key];
+    const sidecar = await Sidecar.start(scope, { agent: EXAMPLE_AGENT, args });
+    const [url = ''] = (JSON.parse(sidecar.readyLine) as { endpoints: string[] }).endpoints;
+    const unknown = await connectOnce([url, '--give-up', '300ms'], INITIALIZE, false);
+    expect(unknown.code).toBe(1);
+    expect(unknown.out).toContain('NODE_EXTRA_CA_CERTS');
+    const trusted = await connectOnce([url], INITIALIZE, true, { NODE_EXTRA_CA_CERTS: cert });
+    expect(JSON.parse(trusted.out)).toMatchObject({ id: 1, result: { protocolVersion: 1 } });
   });
 
   it.each([['http://x'], ['wss://'], ['ws://127.0.0.1:1', '--heartbeat', 'soon']])(
