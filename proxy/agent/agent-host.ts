@@ -144,6 +144,11 @@ export class AgentHost {
     return this.#starting;
   }
 
+  /** Whether a controller has come; before that the agent is not initialised, whoever asks for it. */
+  get introduced(): boolean {
+    return this.#initializeParams !== undefined;
+  }
+
   /** What the agent is to be initialised with; only the first word counts. @param params wire text of a client */
   setInitializeParams(params: string): void {
     this.#initializeParams ??= this.#asTold(params);
@@ -284,18 +289,18 @@ export class AgentHost {
       return this.#unavailable(started.message);
     }
     const link = this.#link;
-    if (!link) {
+    const params = this.#initializeParams;
+    if (!link || params === undefined) {
       this.#ready = undefined;
-      return this.#unavailable(this.#lastExit);
+      return this.#unavailable(link ? 'no controller has come that it could be initialised with' : this.#lastExit);
     }
-    const ready = await this.#initialize(link);
+    const ready = await this.#initialize(link, params);
     if (ready.outcome !== 'ready') this.#ready = undefined;
     else this.#failures = 0;
     return ready;
   }
 
-  async #initialize(link: AgentLink): Promise<Ready> {
-    const params = this.#initializeParams ?? this.#asTold('{"protocolVersion":1,"clientCapabilities":{}}');
+  async #initialize(link: AgentLink, params: string): Promise<Ready> {
     const patience = this.#options.initializeMs ?? INITIALIZE_MS;
     const answer = await this.#ask(link, 'initialize', params, patience);
     if (answer.outcome === 'lost') return this.#unavailable(answer.message);

@@ -1,6 +1,7 @@
 /**
  * `initialize`: the agent is initialised once, with the first controller; everybody gets its answer and what the
- * sidecar serves beside it.
+ * sidecar serves beside it. An observer that comes before that waits for nobody: it gets the answer of an earlier life,
+ * or what is served without an agent.
  */
 import { type RequestMessage, isObject, paramsOf, responseText } from '../../protocol/json-rpc.ts';
 import { advertises } from '../../protocol/methods.ts';
@@ -26,7 +27,6 @@ export function initialize(connection: Connection, message: RequestMessage): voi
   }
   const { agentHost } = connection.house;
   const paramsText = message.params ? message.wire.slice(message.params.valueStart, message.params.valueEnd) : '{}';
-  if (connection.role === 'controller') agentHost.setInitializeParams(paramsText);
   const answer = (result: string): void => {
     connection.initialized = true;
     const { id, clientId, role } = connection;
@@ -34,13 +34,15 @@ export function initialize(connection: Connection, message: RequestMessage): voi
     connection.send(responseText(message.id, ourAnswer(result, connection.capabilities)));
     connection.kick();
   };
-  const ready = agentHost.ready();
-  const stored = agentHost.storedAnswer;
+  const controls = connection.role === 'controller';
+  if (controls) agentHost.setInitializeParams(paramsText);
+  const ready = controls ? agentHost.ready() : undefined;
+  const stored = agentHost.storedAnswer ?? (controls ? undefined : WITHOUT_AGENT);
   if (stored !== undefined) {
     answer(stored);
     return;
   }
-  void ready.then((outcome) => {
+  void ready?.then((outcome) => {
     if (outcome.outcome === 'ready') answer(agentHost.storedAnswer ?? '{}');
     else {
       connection.send(notReadyText(message.id, outcome));
@@ -91,6 +93,9 @@ export function identify(connection: Connection, clientId: string): void {
     if (other !== connection && other.identity === connection.identity) other.replace();
   }
 }
+
+/** What there is to say of an agent that has not been heard. */
+const WITHOUT_AGENT = '{"protocolVersion":1,"agentCapabilities":{},"authMethods":[]}';
 
 /** What the sidecar serves, whatever the agent can. */
 const SERVED = ['list', 'resume', 'close', 'delete', 'fork', 'attach'];

@@ -55,7 +55,7 @@ async function agentSessions(connection: Connection, cwd: string | undefined): P
   const { agentHost, log } = connection.house;
   const stored = agentHost.storedAnswer;
   const link = agentHost.link;
-  if (stored === undefined || !link || !lists(stored)) return [];
+  if (stored === undefined || !link || !agentHost.introduced || !lists(stored)) return [];
   return new Promise((resolve) => {
     const timer = setTimeout(() => resolve([]), AGENT_LIST_MS);
     const params = cwd === undefined ? '{}' : stringifyWire({ cwd });

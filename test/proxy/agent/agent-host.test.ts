@@ -21,7 +21,7 @@ const HANDLER: AgentHandler = {
 
 async function hostOf(script: string, exits: string[]): Promise<AgentHost> {
   const config = await loadConfig('serve', { flags: { store: [tempDir(testScope())] }, env: {}, cwd: '/' });
-  return new AgentHost({
+  const host = new AgentHost({
     command: process.execPath,
     args: ['-e', script],
     config,
@@ -34,6 +34,8 @@ async function hostOf(script: string, exits: string[]): Promise<AgentHost> {
     initializeMs: 400,
     exited: (message) => void exits.push(message),
   });
+  host.setInitializeParams('{"protocolVersion":1}');
+  return host;
 }
 
 afterEach(() => endAllGroups(0));
