@@ -57,11 +57,12 @@ const MESSAGE_DROPS = [
   'agent_not_json_rpc',
   'agent_too_large',
   'agent_unknown_session',
+  'agent_deleted_session',
+  'agent_replay',
   'agent_unknown_response',
   'client_too_large',
   'not_allowed',
   'observer',
-  'not_allowed',
 ] as const;
 const CONNECTION_DROPS = ['heartbeat', 'message_too_large', 'binary_frame', 'lagging'] as const;
 const REFUSALS = ['token', 'origin_or_host'] as const;

@@ -2,16 +2,18 @@
  * The sessions that are open in this process: by their public id, and by the id that they have in the agent.
  *
  * An update for an id that no session is bound to waits while a `session/new` or `session/fork` is on its way (its
- * response will name the session); else it belongs to the session that announced that id as its child, else to the only
- * one with a running turn, else to the last active one.
+ * response will name the session); else it belongs to the session that announced that id as its child, else to the one
+ * that was once bound to it, else to the only one with a running turn, else to the last active one.
  */
 import { randomBytes } from 'node:crypto';
 import type { RpcError } from '../protocol/error.ts';
 import { stringifyWire } from '../protocol/wire-text.ts';
 import type { SessionRow } from '../storage/event-log.ts';
-import { MAX_CHILDREN, MAX_EARLY_BYTES, boundHit } from './bounds.ts';
+import { MAX_CHILDREN, boundHit } from './bounds.ts';
 import { IdleSessions, canSleep } from './idle-sessions.ts';
 import { recordBound } from './agent/binding.ts';
+import { EarlyUpdates } from './agent/early-updates.ts';
+import { FormerIds } from './agent/former-ids.ts';
 import { type ForkFacts, newRow, type NewSessionFacts } from './new-row.ts';
 import { Swallow } from './agent/swallow.ts';
 import { foldLog } from './session/open-session.ts';
@@ -21,8 +23,6 @@ import { emptySessionState } from '../protocol/v1/session-state.ts';
 
 type Opened = { readonly session: Session } | { readonly error: RpcError } | undefined;
 
-const EARLY_OVERHEAD = 1024;
-
 export class Registry {
   readonly #host: SessionHost;
   readonly #sessions = new Map<string, Session>();
@@ -31,14 +31,10 @@ export class Registry {
   readonly #usedAt = new WeakMap<Session, number>();
   readonly #maxOpen: number;
   readonly #children = new Map<string, Session>();
-  /** Ids of this agent life that no session lives in any more. */
-  readonly #retired = new Set<string>();
+  readonly #former = new FormerIds();
   /** Imports that are under way. */
   readonly #collecting = new Map<string, (update: IncomingUpdate) => void>();
-  /** Updates kept for sessions that the agent has not named yet. */
-  readonly #early = new Map<string, IncomingUpdate[]>();
-  #earlyBytes = 0;
-  #creating = 0;
+  readonly #early = new EarlyUpdates((id, update) => void this.update(id, update));
 
   constructor(host: SessionHost, maxOpen: number) {
     this.#host = host;
@@ -112,50 +108,44 @@ export class Registry {
 
   /** The session that an agent's request belongs to: as for updates, a child's goes to its parent. */
   ownerOf(agentSessionId: string): Session | undefined {
-    if (this.#retired.has(agentSessionId)) return undefined;
+    if (this.#former.has(agentSessionId)) return undefined;
     return this.#bound(agentSessionId) ?? this.#parentOf(agentSessionId);
   }
 
   /** A session that is being made and that the agent has not named yet may have this id. */
   mayBeNew(agentSessionId: string): boolean {
-    return this.#creating > 0 && !this.#retired.has(agentSessionId) && !this.#host.log.row(agentSessionId);
+    return this.#early.expected && !this.#former.has(agentSessionId) && !this.#host.log.row(agentSessionId);
   }
 
   route(agentSessionId: string, session: Session): void {
-    this.#retired.delete(agentSessionId);
+    this.#former.revive(agentSessionId);
     this.#children.delete(agentSessionId);
     this.#byAgentId.set(agentSessionId, session);
   }
 
-  /** The session does not live there any more; what the agent still says of it is dropped. */
-  unroute(agentSessionId: string): void {
+  /**
+   * The session does not live there any more; what the agent still says under the id goes to its log.
+   * @param replaying a restore that failed and whose replay may not be over
+   */
+  unroute(agentSessionId: string, replaying?: Swallow): void {
+    this.#former.retire(agentSessionId, this.#byAgentId.get(agentSessionId), replaying);
     this.#byAgentId.delete(agentSessionId);
     this.#children.delete(agentSessionId);
-    this.#retired.add(agentSessionId);
   }
 
   /** A request that makes a session has gone to the agent: updates for unknown ids wait. Call the result when it is answered. */
   creating(): () => void {
-    this.#creating++;
-    return () => {
-      this.#creating--;
-      if (this.#creating > 0) return;
-      this.#earlyBytes = 0;
-      for (const [id, updates] of this.#early) {
-        this.#early.delete(id);
-        for (const update of updates) this.update(id, update);
-      }
-    };
+    return this.#early.creating();
   }
 
   /** What has come early for an id is not wanted: the agent replayed what a log has. */
   dropEarly(agentSessionId: string): void {
-    this.#early.delete(agentSessionId);
+    this.#early.take(agentSessionId);
   }
 
   /** While `take` is set, updates for an id that no session has go there. Call the result to end that. */
   collect(agentSessionId: string, take: (update: IncomingUpdate) => void): () => void {
-    this.#retired.delete(agentSessionId);
+    this.#former.revive(agentSessionId);
     this.#collecting.set(agentSessionId, take);
     return () => this.#collecting.delete(agentSessionId);
   }
@@ -167,9 +157,7 @@ export class Registry {
     const session = new Session(this.#host, { ...row, bound: [agentSessionId] }, emptySessionState(), 0);
     this.#begin(session, agentSessionId, facts, created, refused);
     recordBound(session, agentSessionId, 'new', facts.response);
-    const early = this.#early.get(agentSessionId) ?? [];
-    this.#early.delete(agentSessionId);
-    for (const update of early) session.intake.update(update);
+    for (const update of this.#early.take(agentSessionId)) session.intake.update(update);
   }
 
   /** Makes a session that shares the events of `parent` up to `seq`, without copying one. */
@@ -329,23 +317,21 @@ export class Registry {
       const text = session.intake.update(incoming);
       return text && { session, text };
     }
-    if (this.#retired.has(agentSessionId)) return undefined;
+    if (this.#former.has(agentSessionId)) return this.#late(agentSessionId, incoming);
     const collect = this.#collecting.get(agentSessionId);
     if (collect) {
       collect(incoming);
       return undefined;
     }
-    if (this.#creating > 0 && !this.#announcerOf(agentSessionId)) {
-      const list = this.#early.get(agentSessionId) ?? [];
-      // What is parsed of an update takes several times the memory of its text.
-      this.#earlyBytes += incoming.wire.length + EARLY_OVERHEAD;
-      if (this.#earlyBytes <= MAX_EARLY_BYTES) {
-        list.push(incoming);
-        this.#early.set(agentSessionId, list);
-      } else boundHit('early_updates');
+    const announcer = this.#announcerOf(agentSessionId);
+    if (!announcer && this.#early.expected) {
+      this.#early.keep(agentSessionId, incoming);
       return undefined;
     }
-    const parent = this.#parentOf(agentSessionId);
+    if (!announcer && this.#former.find(agentSessionId, this.#host.log.rows())) {
+      return this.#late(agentSessionId, incoming);
+    }
+    const parent = announcer ?? this.#lastActive();
     if (!parent) {
       this.#host.watch.messageDropped('agent_unknown_session');
       this.#host.logger.warn({ agentSessionId }, 'an update for a session that nobody knows was dropped');
@@ -356,12 +342,24 @@ export class Registry {
     return text && { session: parent, text };
   }
 
+  /** The agent says something under an id that nobody lives under now. */
+  #late(agentSessionId: string, incoming: IncomingUpdate): undefined {
+    const owner = this.#former.find(agentSessionId, [])?.owner;
+    const opened = owner === undefined ? undefined : this.get(owner);
+    if (opened && 'session' in opened) {
+      const how = this.#former.take(agentSessionId, opened.session, incoming);
+      if (how === 'replay') this.#host.watch.messageDropped('agent_replay');
+      return;
+    }
+    this.#host.watch.messageDropped(opened ? 'agent_unknown_session' : 'agent_deleted_session');
+  }
+
   /** The agent process is gone: no session lives in it any more. */
   agentExited(message: string, exit?: { readonly code: number | null; readonly signal: string | null }): void {
     this.#byAgentId.clear();
     this.#idle.agentExited();
     this.#children.clear();
-    this.#retired.clear();
+    this.#former.clear();
     for (const session of this.#sessions.values()) session.agentExited(message, exit);
   }
 
@@ -378,8 +376,11 @@ export class Registry {
   }
 
   #parentOf(childId: string): Session | undefined {
-    const announcer = this.#announcerOf(childId);
-    if (announcer) return announcer;
+    return this.#announcerOf(childId) ?? this.#lastActive();
+  }
+
+  /** Whose an unknown id most likely is. */
+  #lastActive(): Session | undefined {
     const bound = [...this.#byAgentId.values()];
     const running = bound.filter((session) => session.turns.current !== undefined);
     if (running.length === 1) return running[0];

@@ -166,7 +166,8 @@ class Server {
     };
     this.#registry = new Registry(sessionHost, config.maxOpenSessions);
     const connections = new Set<House['connections'] extends Set<infer T> ? T : never>();
-    const events = new AgentEvents({ registry: this.#registry, connections, logger, link: () => this.#agentHost.link });
+    const link = (): AgentHost['link'] => this.#agentHost.link;
+    const events = new AgentEvents({ registry: this.#registry, connections, logger, metrics, link });
     this.#agentHost = new AgentHost({
       ...agent,
       config,
@@ -283,7 +284,7 @@ class Server {
       {
         agentHost: this.#agentHost,
         route: (id, to) => this.#registry.route(id, to),
-        unroute: (id) => this.#registry.unroute(id),
+        unroute: (id, replaying) => this.#registry.unroute(id, replaying),
         creating: () => this.#registry.creating(),
         mcpServers: ({ sessionId }) => this.#house.mcpServers.get(sessionId) ?? '[]',
       },

@@ -7,6 +7,7 @@ import { memberAt, parseWire, setValue, splice, stringifyWire, valueAt } from '.
 import { BOUNDS, MAX_AGENT_REQUESTS, MAX_PENDING_APPROVALS, boundHit } from '../bounds.ts';
 import type { Connection } from '../connection.ts';
 import type { Logger } from '../log.ts';
+import type { Metrics } from '../metrics.ts';
 import type { Registry } from '../registry.ts';
 import { type AgentRequest, errorAnswer } from '../session/agent-request.ts';
 import type { AcceptedText, IncomingUpdate } from '../session/intake.ts';
@@ -23,6 +24,7 @@ export interface AgentEventsOptions {
   readonly registry: Registry;
   readonly connections: ReadonlySet<Connection>;
   readonly logger: Logger;
+  readonly metrics: Pick<Metrics, 'messageDropped'>;
   readonly link: () => AgentLink | undefined;
 }
 
@@ -82,6 +84,7 @@ export class AgentEvents implements AgentHandler {
     }
     if (typeof sessionId === 'string' && !this.#options.registry.mayBeNew(sessionId)) {
       // It is about a session, so it is not for everybody.
+      this.#options.metrics.messageDropped('agent_unknown_session');
       this.#options.logger.warn({ method: message.method.slice(0, 80) }, 'a notification for an unknown session');
       return;
     }

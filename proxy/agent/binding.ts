@@ -25,7 +25,8 @@ export interface BindingHost {
   readonly agentHost: Pick<AgentHost, 'link' | 'ready' | 'stderrTail' | 'storedAnswer'>;
   /** Where updates for an agent session id go. */
   route(agentSessionId: string, session: Session): void;
-  unroute(agentSessionId: string): void;
+  /** @param replaying a restore that failed and whose replay may not be over */
+  unroute(agentSessionId: string, replaying?: Swallow): void;
   /** A request that makes a session is on its way; call the result when it is answered. */
   creating(): () => void;
   /** `mcpServers` of the newest new, load or resume of a session, wire text. */
@@ -110,6 +111,7 @@ async function restore(
   agentSessionId: string,
 ): Promise<Tried> {
   const swallow = new Swallow(session);
+  const heard = session.intake.updates;
   session.replay = swallow;
   host.route(agentSessionId, session);
   const params = `{"sessionId":${stringifyWire(agentSessionId)},${placeOf(host, session)}}`;
@@ -121,7 +123,7 @@ async function restore(
   const gone = host.agentHost.link !== link;
   if (failed || empty || gone || session.deleting) {
     if (session.replay === swallow) session.replay = undefined;
-    host.unroute(agentSessionId);
+    host.unroute(agentSessionId, session.intake.updates > heard ? swallow : undefined);
     if (session.deleting) return { tried: 'deleted' };
     if (failed) return failed;
     return { tried: 'failed', message: gone ? 'the agent is gone' : 'it replayed nothing of the conversation' };

@@ -55,9 +55,15 @@ export class Intake {
   readonly #unsettled = new Set<Seen>();
   #lastShape: TextShape | undefined;
   #lastUpdateAt = 0;
+  #updates = 0;
 
   constructor(session: Session) {
     this.#session = session;
+  }
+
+  /** How many came so far, but for text on the fast path. */
+  get updates(): number {
+    return this.#updates;
   }
 
   /** The fast path: text of a shape that `update` has accepted before. False: take the long way. */
@@ -73,8 +79,12 @@ export class Intake {
   update(incoming: IncomingUpdate): AcceptedText | undefined {
     if (this.#session.order.ended) return undefined;
     this.#lastUpdateAt = this.#session.host.now();
+    this.#updates++;
     const { replay } = this.#session;
-    if (replay && !replay.admits(incoming)) return undefined;
+    if (replay && !replay.admits(incoming)) {
+      this.#session.host.watch.messageDropped('agent_replay');
+      return undefined;
+    }
     this.#session.turns.updateSeen();
     const classified = classifyUpdate(incoming.wire, incoming.value);
     const { kind } = classified;

@@ -105,6 +105,8 @@ export class Session implements PumpSource {
   notApplied: readonly string[] = [];
   /** It is being deleted: nobody can name it any more. */
   deleting = false;
+  /** It was told something while it did not live in the agent that said it. */
+  heardLate = false;
   /** Requests to the agent whose answer changes this session. */
   holds = 0;
   /** `mcpServers` that the live agent session was made or restored with, wire text. */
@@ -331,8 +333,10 @@ export class Session implements PumpSource {
     this.replay?.end();
     this.replay = undefined;
     this.primer = undefined;
-    if (!lived && !this.turns.busy) return;
+    if (!lived && !this.turns.busy && !this.heardLate) return;
+    this.heardLate = false;
     this.closeRunning(message);
+    if (!lived && !this.turns.busy) return;
     this.clientRequests.agentExited();
     this.turns.agentExited(message);
     this.tellAgentState('exited', { exitCode: exit?.code, signal: exit?.signal ?? undefined, message });

@@ -1,0 +1,82 @@
+/**
+ * Ids under which no session lives in the agent now, and whose they were: what the agent still says under them belongs to
+ * the log of that session, but for what it replays there.
+ *
+ *   closed, or not restored --retire--> former --says something--> the session's log, past a filter for late replays
+ *                                         |
+ *                                         +--bound again--> revived
+ *
+ * An id that was bound in an earlier life of the agent is found in the rows. Of a deleted session nothing is kept.
+ */
+import type { SessionRow } from '../../storage/event-log.ts';
+import type { IncomingUpdate } from '../session/intake.ts';
+import type { ReplayFilter, Session } from '../session/session.ts';
+import { Swallow } from './swallow.ts';
+
+interface Former {
+  /** In this life of the agent; else it is only known from a row. */
+  readonly retired: boolean;
+  /** The public id of the session that lived there; undefined when it was deleted, or there was none. */
+  readonly owner: string | undefined;
+  /** Keeps back what the agent replays there, for this object of the session. */
+  filter?: { readonly session: Session; readonly replay: ReplayFilter };
+}
+
+export class FormerIds {
+  readonly #byId = new Map<string, Former>();
+
+  /** Whether a session lived there in this life of the agent and does not any more. */
+  has(agentSessionId: string): boolean {
+    return this.#byId.get(agentSessionId)?.retired === true;
+  }
+
+  /** @param replaying a restore that failed and whose replay may not be over */
+  retire(agentSessionId: string, owner: Session | undefined, replaying?: Swallow): void {
+    const session = owner?.deleting === true ? undefined : owner;
+    const former: Former = { retired: true, owner: session?.sessionId };
+    this.#byId.set(agentSessionId, former);
+    if (!session || !replaying) return;
+    const filter = { session, replay: replaying };
+    former.filter = filter;
+    void replaying.answered(false).then(() => {
+      if (former.filter === filter) delete former.filter;
+    });
+  }
+
+  revive(agentSessionId: string): void {
+    this.#byId.delete(agentSessionId);
+  }
+
+  /** The agent process is gone. */
+  clear(): void {
+    this.#byId.clear();
+  }
+
+  /** Whose the id was, now or in an earlier life; undefined when no session is known to have had it. */
+  find(agentSessionId: string, rows: Iterable<SessionRow>): Pick<Former, 'owner'> | undefined {
+    const former = this.#byId.get(agentSessionId);
+    if (former) return former;
+    let newest: SessionRow | undefined;
+    for (const row of rows) {
+      if (row.bound.includes(agentSessionId) && (!newest || row.updatedAt >= newest.updatedAt)) newest = row;
+    }
+    if (!newest) return undefined;
+    const found: Former = { retired: false, owner: newest.tombstone ? undefined : newest.sessionId };
+    this.#byId.set(agentSessionId, found);
+    return found;
+  }
+
+  /** Takes a late update into its session, unless it is part of a replay. */
+  take(agentSessionId: string, session: Session, update: IncomingUpdate): 'taken' | 'replay' {
+    const former = this.#byId.get(agentSessionId);
+    if (former && former.filter?.session !== session) {
+      const replay = new Swallow(session);
+      replay.watch();
+      former.filter = { session, replay };
+    }
+    if (former?.filter?.replay.admits(update) === false) return 'replay';
+    session.heardLate = true;
+    session.intake.update(update);
+    return 'taken';
+  }
+}
