@@ -9,7 +9,8 @@
  *      | nobody there: start the daemon, wait for its ready line, connect
  *
  * Whoever holds the start lock and dies leaves it free. Were a second daemon started all the same, the store's lock ends
- * it with exit code 3, and everybody connects to the first.
+ * it with exit code 3, and everybody connects to the first. When the store's owner is a server that stays and does not
+ * listen here, it is another agent's: that is said at once.
  */
 import { type ChildProcessByStdio, spawn } from 'node:child_process';
 import { closeSync, openSync, readFileSync, renameSync, rmdirSync, statSync } from 'node:fs';
@@ -42,7 +43,8 @@ export class DaemonFailure extends Error implements FinalError {
     super(message);
     this.name = 'DaemonFailure';
     this.exitCode = code;
-    this.kind = code === exitCode('agent_failed') ? 'agent_unavailable' : 'internal';
+    const known = code === exitCode('agent_failed') || code === exitCode('store_in_use');
+    this.kind = known ? 'agent_unavailable' : 'internal';
   }
 }
 
@@ -76,9 +78,29 @@ export async function joinDaemon(order: DaemonOrder, program: string): Promise<S
       await taken.lock.release();
       removeIfEmpty(place.startDir);
     }
+    await refuseStrangers(place);
     await sleep(HELD_MS);
   }
   throw new DaemonFailure(held ?? `the daemon did not answer in ${START_MS / 1000} s`, exitCode('store_in_use'));
+}
+
+/** @throws DaemonFailure when the store belongs to a server that is not ours and that does not end */
+async function refuseStrangers({ storeDir, socket }: DaemonPlace): Promise<void> {
+  let facts: { readonly pid?: unknown; readonly draining?: unknown; readonly endpoints?: unknown } | undefined;
+  try {
+    const status = (line: string): void => {
+      facts = JSON.parse(line) as typeof facts;
+    };
+    await askServer(storeDir, { command: 'status' }, status);
+  } catch {
+    // It went away, which is what is waited for, or it says nothing: then its lock does.
+  }
+  if (facts === undefined || facts.draining === true) return;
+  const { pid, endpoints } = facts;
+  if (Array.isArray(endpoints) && endpoints.includes(`unix:${socket}`)) return;
+  const who = `${storeDir} is in use by process ${String(pid)}, a sidecar that runs another agent or is a server`;
+  const todo = `\`acp-sidecar stop --store ${storeDir}\` ends it; --store DIR gives this agent a store of its own`;
+  throw new DaemonFailure(`${who}: ${todo}`, exitCode('store_in_use'));
 }
 
 /** Ends an older daemon that has nothing to do. Whatever it answers, connecting is right afterwards. */

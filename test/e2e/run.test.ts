@@ -113,6 +113,27 @@ describe('run', () => {
     await place.allGone();
   });
 
+  it('[ER3] a store that another agent has: that is said at once, with whose it is, and the exit code is 3', async () => {
+    const scope = testScope();
+    const store = join(tempDir(scope), 'store');
+    const owner = new RunPlace(scope, (await ScriptedAgent.listen(scope)).command, ['--store', store]);
+    await editor(owner);
+    const other = await ScriptedAgent.listen(scope);
+    const place = new RunPlace(scope, other.command, ['--store', store]);
+    const child = place.spawn();
+    let out = '';
+    child.stdout?.on('data', (bytes: Buffer) => (out += bytes.toString()));
+    child.stdin?.write('{"jsonrpc":"2.0","id":1,"method":"initialize","params":{"protocolVersion":1}}\n');
+    const since = performance.now();
+    expect(await new Promise((resolve) => child.once('exit', resolve))).toBe(3);
+    // Far from the 30 s that a start may take.
+    expect(performance.now() - since).toBeLessThan(20_000);
+    expect(JSON.parse(out)).toMatchObject({ id: 1, error: { data: { kind: 'agent_unavailable' } } });
+    expect(out).toContain(`${store} is in use by process ${owner.daemons()[0]}`);
+    expect(out).toContain('acp-sidecar stop');
+    expect(other.lives).toEqual([]);
+  });
+
   it("the ACP SDK's stdio client drives it unchanged", async () => {
     const place = new RunPlace(testScope(), EXAMPLE_AGENT, [], WORD_MS);
     const child = place.spawn();
