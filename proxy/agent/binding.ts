@@ -5,7 +5,7 @@
  */
 import { rpcError } from '../../protocol/error.ts';
 import { isObject, type JsonObject, type ResponseMessage } from '../../protocol/json-rpc.ts';
-import { stringifyWire } from '../../protocol/wire-text.ts';
+import { parseWire, stringifyWire } from '../../protocol/wire-text.ts';
 import { isSessionId } from '../../storage/log-keys.ts';
 import type { RestoreWay } from '../config.ts';
 import { serversDigest } from '../kept-servers.ts';
@@ -64,6 +64,7 @@ export async function bindSession(host: BindingHost, session: Session): Promise<
     if (tried.tried === 'absent') continue;
     session.logger.warn({ way, why: tried.message.slice(0, 500) }, 'the agent did not restore the session');
     if (tried.error !== undefined && isAuthRequired(tried.error)) {
+      tellFailed(session, tried.error);
       return { outcome: 'agent_error', error: tried.error };
     }
     failures.push(`${way}: ${tried.message.slice(0, 200)}`);
@@ -217,9 +218,20 @@ function deleted({ sessionId }: Session): BoundOutcome {
 }
 
 function notBound(session: Session, ready: Exclude<Ready, { outcome: 'ready' }>): BoundOutcome {
-  if (ready.outcome === 'refused') return { outcome: 'agent_error', error: ready.error };
+  if (ready.outcome === 'refused') {
+    tellFailed(session, ready.error);
+    return { outcome: 'agent_error', error: ready.error };
+  }
   session.tellAgentState('failed', { message: ready.error.message });
   return { outcome: 'unavailable', error: ready.error };
+}
+
+/** @param error the agent's, wire text */
+function tellFailed(session: Session, error: string): void {
+  const value: unknown = parseWire(error);
+  const message =
+    isObject(value) && typeof value['message'] === 'string' ? value['message'] : 'it answered with an error';
+  session.tellAgentState('failed', { message });
 }
 
 function failureOf(answer: AgentAnswer): Extract<Tried, { tried: 'failed' }> | undefined {

@@ -199,6 +199,23 @@ describe('binding', () => {
     expect(message.error).toEqual({ code: -32000, message: 'log in', data: { x: 1 } });
   });
 
+  for (const method of ['initialize', 'session/resume']) {
+    it(`clients that were told that the agent starts are told that it failed: ${method} is answered with an error`, async () => {
+      const stage = await setStage(testScope(), { capabilities: RESUME, optIn: true });
+      await oneTurn(stage);
+      stage.agent.handlers.set(method, (request, life) => life.fail(request, -32000, 'log in'));
+      await endAgent(stage);
+      const prompt = { sessionId: stage.sessionId, prompt: [{ type: 'text', text: 'x' }] };
+      const { message } = await stage.client.ask('session/prompt', prompt);
+      expect(message.error).toMatchObject({ code: -32000, message: 'log in' });
+      const told = stage.client.received.filter((entry) => entry.message.method === '_sidecar/agent').slice(-2);
+      expect(told.map((entry) => at(entry.message, 'params'))).toEqual([
+        { sessionId: stage.sessionId, state: 'starting' },
+        { sessionId: stage.sessionId, state: 'failed', message: 'log in' },
+      ]);
+    });
+  }
+
   it('[AG7] authenticate is repeated; mode and options are set again, what is refused is named', async () => {
     const option = (id: string, currentValue: string): object => ({
       id,
