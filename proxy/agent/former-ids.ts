@@ -22,8 +22,12 @@ interface Former {
   filter?: { readonly session: Session; readonly replay: ReplayFilter };
 }
 
+const MAX_STRANGE = 1024;
+
 export class FormerIds {
   readonly #byId = new Map<string, Former>();
+  /** Ids that no row has: an agent may say much under one. */
+  readonly #strange = new Set<string>();
 
   /** Whether a session lived there in this life of the agent and does not any more. */
   has(agentSessionId: string): boolean {
@@ -45,22 +49,29 @@ export class FormerIds {
 
   revive(agentSessionId: string): void {
     this.#byId.delete(agentSessionId);
+    this.#strange.delete(agentSessionId);
   }
 
   /** The agent process is gone. */
   clear(): void {
     this.#byId.clear();
+    this.#strange.clear();
   }
 
   /** Whose the id was, now or in an earlier life; undefined when no session is known to have had it. */
   find(agentSessionId: string, rows: Iterable<SessionRow>): Pick<Former, 'owner'> | undefined {
     const former = this.#byId.get(agentSessionId);
     if (former) return former;
+    if (this.#strange.has(agentSessionId)) return undefined;
     let newest: SessionRow | undefined;
     for (const row of rows) {
       if (row.bound.includes(agentSessionId) && (!newest || row.updatedAt >= newest.updatedAt)) newest = row;
     }
-    if (!newest) return undefined;
+    if (!newest) {
+      if (this.#strange.size >= MAX_STRANGE) this.#strange.clear();
+      this.#strange.add(agentSessionId);
+      return undefined;
+    }
     const found: Former = { retired: false, owner: newest.tombstone ? undefined : newest.sessionId };
     this.#byId.set(agentSessionId, found);
     return found;
