@@ -23,7 +23,7 @@ import { endLeftoverAgents } from './agent/leftover-agents.ts';
 import { UNCOMMITTED_BYTES, boundHit } from './bounds.ts';
 import { CommandError, exitCode } from './cli/exit-code.ts';
 import { terminalWatch } from './cli/ways-out.ts';
-import type { Config } from './config.ts';
+import type { Config, ListenAddress } from './config.ts';
 import { RequestMemory } from './client-methods/request-memory.ts';
 import { serveControlSocket } from './control/server-part.ts';
 import { FullDisk, tellLogState } from './full-disk.ts';
@@ -238,9 +238,10 @@ class Server {
     }
     if (this.#config.agentIdleMs !== undefined) watchIdle(this.#house, this.#config.agentIdleMs);
     const webSockets = createWebSocketServer(this.#config.maxMessageBytes);
-    for (const address of this.#config.listen) {
+    const listenAt = async (address: ListenAddress): Promise<void> => {
       this.#listeners.push(await listen(address, this.#house, webSockets, this.#door));
-    }
+    };
+    for (const address of this.#config.listen) await listenAt(address);
     for (const signal of ['SIGTERM', 'SIGINT'] as const) process.once(signal, () => void this.#drain());
     this.#leaveDuties = duties?.(this.#house, () => void this.#drain()) ?? this.#leaveDuties;
     const terminalGone = terminalWatch();
@@ -248,15 +249,17 @@ class Server {
       if (terminalGone()) void this.#drain();
       else this.#door.reload(this.#house.connections);
     });
-    const endpoints = this.#listeners.map(({ endpoint }) => endpoint);
+    // A socket whose file was taken away is listened on again, beside the first time.
+    const endpoints = (): string[] => [...new Set(this.#listeners.map(({ endpoint }) => endpoint))];
     this.#leaveControl = await serveControlSocket({
       house: this.#house,
       log: this.#log,
       commit: this.#commit,
       endpoints,
+      listen: (path) => listenAt({ kind: 'unix', path }),
       stop: () => void this.#drain(),
     });
-    const ready = { event: 'ready', endpoints, store: this.#config.storeDir, pid: process.pid };
+    const ready = { event: 'ready', endpoints: endpoints(), store: this.#config.storeDir, pid: process.pid };
     process.stdout.write(`${JSON.stringify(ready)}\n`);
     return finished;
   }

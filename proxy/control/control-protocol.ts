@@ -13,6 +13,8 @@ export type ControlRequest =
   | { readonly command: 'stop' }
   /** Ends a daemon that is older than `version` and has nothing to do; it says nothing of whether it did. */
   | { readonly command: 'retire'; readonly version: string }
+  /** Listens on another Unix socket, too. */
+  | { readonly command: 'listen'; readonly path: string }
   /** Is the session open in the server? Prints true or false. */
   | { readonly command: 'opened'; readonly sessionId: string }
   | { readonly command: 'import'; readonly file: string; readonly sessionId?: string | undefined }

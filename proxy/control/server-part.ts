@@ -13,7 +13,8 @@ export interface ControlledServer {
   readonly house: House;
   readonly log: LmdbStore;
   readonly commit: GroupCommit;
-  readonly endpoints: readonly string[];
+  readonly endpoints: () => readonly string[];
+  readonly listen: (path: string) => Promise<void>;
   /** Ends the server in good order. */
   readonly stop: () => void;
 }
@@ -33,7 +34,7 @@ export async function serveControlSocket(server: ControlledServer): Promise<() =
   };
 }
 
-function serverPart({ house, endpoints, stop, log }: ControlledServer): ServerPart {
+function serverPart({ house, endpoints, listen, stop, log }: ControlledServer): ServerPart {
   const { registry } = house;
   const startedAt = house.now();
   return {
@@ -68,7 +69,7 @@ function serverPart({ house, endpoints, stop, log }: ControlledServer): ServerPa
         version: VERSION,
         store: house.config.storeDir,
         startedAt: new Date(startedAt).toISOString(),
-        endpoints,
+        endpoints: endpoints(),
         agent: house.agentHost.link ? 'ready' : 'not running',
         agentPid: house.agentHost.pid,
         sessions,
@@ -79,6 +80,7 @@ function serverPart({ house, endpoints, stop, log }: ControlledServer): ServerPa
         draining: house.draining,
       };
     },
+    listen,
     stop,
   };
 }

@@ -29,6 +29,9 @@ export async function runStoreCommand(host: StoreHost, request: ControlRequest, 
       if (older && runningTurns === 0 && pendingApprovals === 0) host.server?.stop();
       return;
     }
+    case 'listen':
+      await host.server?.listen(request.path);
+      return;
     case 'opened':
       print(JSON.stringify(host.server?.opened(request.sessionId) !== undefined));
       return;

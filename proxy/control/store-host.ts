@@ -22,6 +22,8 @@ export interface ServerPart {
   /** Makes a fork at an event that may be forked at. */
   fork(session: Session, seq: number): Promise<{ readonly sessionId: string } | { readonly refused: string }>;
   status(): Record<string, unknown>;
+  /** On another Unix socket, too. @throws CommandError when there can be none */
+  listen(path: string): Promise<void>;
   stop(): void;
   /** It is on its way out: what takes long ends where it is. */
   stopping(): boolean;

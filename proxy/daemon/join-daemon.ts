@@ -9,12 +9,13 @@
  *      | nobody there: start the daemon, wait for its ready line, connect
  *
  * Whoever holds the start lock and dies leaves it free. Were a second daemon started all the same, the store's lock ends
- * it with exit code 3, and everybody connects to the first. When the store's owner is a server that stays and does not
- * listen here, it is another agent's: that is said at once.
+ * it with exit code 3, and everybody connects to the first. When the store's owner does not listen here, it is a daemon
+ * of ours with another place for sockets, which is asked to listen here too, or another agent's: that is said at once.
  */
 import { type ChildProcessByStdio, spawn } from 'node:child_process';
 import { closeSync, openSync, readFileSync, renameSync, rmdirSync, statSync } from 'node:fs';
 import type { Socket } from 'node:net';
+import { basename } from 'node:path';
 import type { Readable, Writable } from 'node:stream';
 import { setTimeout as sleep } from 'node:timers/promises';
 import type { ErrorKind } from '../../protocol/error.ts';
@@ -78,14 +79,19 @@ export async function joinDaemon(order: DaemonOrder, program: string): Promise<S
       await taken.lock.release();
       removeIfEmpty(place.startDir);
     }
-    await refuseStrangers(place);
+    await askOwner(place);
     await sleep(HELD_MS);
   }
   throw new DaemonFailure(held ?? `the daemon did not answer in ${START_MS / 1000} s`, exitCode('store_in_use'));
 }
 
-/** @throws DaemonFailure when the store belongs to a server that is not ours and that does not end */
-async function refuseStrangers({ storeDir, socket }: DaemonPlace): Promise<void> {
+/**
+ * The store has an owner that does not listen here. When it is our daemon all the same (the runtime directory is another
+ * one for this `run`, or was taken away), it is asked to.
+ * @throws DaemonFailure when it is a server that is not ours and does not end
+ */
+async function askOwner(place: DaemonPlace): Promise<void> {
+  const { storeDir, socket } = place;
   let facts: { readonly pid?: unknown; readonly draining?: unknown; readonly endpoints?: unknown } | undefined;
   try {
     const status = (line: string): void => {
@@ -97,8 +103,18 @@ async function refuseStrangers({ storeDir, socket }: DaemonPlace): Promise<void>
   }
   if (facts === undefined || facts.draining === true) return;
   const { pid, endpoints } = facts;
-  if (Array.isArray(endpoints) && endpoints.includes(`unix:${socket}`)) return;
-  const who = `${storeDir} is in use by process ${String(pid)}, a sidecar that runs another agent or is a server`;
+  let who = `${storeDir} is in use by process ${String(pid)}, a sidecar that runs another agent or is a server`;
+  if (Array.isArray(endpoints) && endpoints.some((endpoint) => basename(String(endpoint)) === basename(socket))) {
+    const reached = await tryConnect(place);
+    reached?.destroy();
+    if (reached) return;
+    try {
+      await askServer(storeDir, { command: 'listen', path: socket }, () => undefined);
+      return;
+    } catch (error) {
+      who = `${storeDir} has a daemon (process ${String(pid)}) that cannot listen on ${socket}: ${String(error)}`;
+    }
+  }
   const todo = `\`acp-sidecar stop --store ${storeDir}\` ends it; --store DIR gives this agent a store of its own`;
   throw new DaemonFailure(`${who}: ${todo}`, exitCode('store_in_use'));
 }

@@ -1,6 +1,15 @@
 /** `acp-sidecar run`: editors that start their agent and share it without knowing. */
 import { once } from 'node:events';
-import { cpSync, readdirSync, readFileSync, readlinkSync, symlinkSync, writeFileSync } from 'node:fs';
+import {
+  cpSync,
+  mkdirSync,
+  readdirSync,
+  readFileSync,
+  readlinkSync,
+  rmSync,
+  symlinkSync,
+  writeFileSync,
+} from 'node:fs';
 import { homedir } from 'node:os';
 import { join } from 'node:path';
 import { Readable, Writable } from 'node:stream';
@@ -186,6 +195,39 @@ describe('status and stop', () => {
     expect(place.sockets()).toEqual([]);
     expect((await runCommand(['status', '--', ...agent.command], place.own())).code).toBe(1);
   });
+});
+
+describe('a daemon whose socket is not where run looks for it', () => {
+  async function joined(change: (place: RunPlace, otherDir: string) => string): Promise<void> {
+    const scope = testScope();
+    const agent = await ScriptedAgent.listen(scope);
+    const place = new RunPlace(scope, agent.command);
+    const first = await editor(place);
+    const sessionId = await first.newSession();
+    const [pid] = place.daemons();
+    const runtimeDir = change(place, tempDir(scope));
+    const at = place.command.indexOf(process.execPath);
+    const command = place.command.toSpliced(at, 0, `XDG_RUNTIME_DIR=${runtimeDir}`);
+    const second = RawClient.direct(scope, command);
+    await second.initialize();
+    await second.load(sessionId);
+    expect(place.daemons()).toEqual([pid]);
+    // The first is still there, and both see what is said.
+    const turn = first.prompt(sessionId, 'hello');
+    (await agent.life()).reply((await (await agent.life()).saw('session/prompt')).message, { stopReason: 'end_turn' });
+    await turn;
+    await second.until('the prompt', ({ text }) => text.includes('user_message_chunk'));
+  }
+
+  it('because the runtime directory is another one', () => joined((_place, otherDir) => otherDir));
+
+  it('because it was taken away', () =>
+    joined((place) => {
+      const dir = place.own()['XDG_RUNTIME_DIR'] ?? '';
+      rmSync(dir, { recursive: true });
+      mkdirSync(dir, { mode: 0o700 });
+      return dir;
+    }));
 });
 
 it('status and stop of an agent take the store that run was given', async () => {
