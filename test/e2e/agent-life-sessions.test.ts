@@ -4,6 +4,7 @@ import { at, type Message, textAt, updateOf } from '../support/json.ts';
 import { RpcError, type RawClient } from '../support/raw-client.ts';
 import { testScope } from '../support/scope.ts';
 import type { AgentHandler, AgentLife } from '../support/scripted-agent.ts';
+import { waitFor } from '../support/wait-for.ts';
 import { setStage, type Stage } from '../support/stage.ts';
 
 const LOAD = { loadSession: true, sessionCapabilities: { list: {} } };
@@ -239,11 +240,7 @@ describe('session/fork', () => {
     expect(await shownOf(stage, textAt(await fork({ atEventId: first }), 'sessionId'))).toHaveLength(2);
     const kind = begun.sessionUpdate.replace(/^tool_call$/, 'tool_call_update');
     life.update(agentSessionId, { ...begun, sessionUpdate: kind, status: 'completed' });
-    // When this is answered the sidecar has it.
-    const asked = client.ask('_test/ping', { sessionId });
-    life.reply((await life.saw('_test/ping')).message, {});
-    await asked;
-    expect(textAt(await fork({}), 'sessionId')).not.toBe('');
+    await waitFor('the fork', () => fork({}).catch(() => undefined));
   });
 
   it('[SS5] a tool call that a later turn has left behind is over', async () => {
