@@ -69,12 +69,14 @@ export class AgentEvents implements AgentHandler {
       return;
     }
     const params = message.params ? message.wire.slice(message.params.valueStart, message.params.valueEnd) : '{}';
+    const { sessionId, elicitationId } = paramsOf(message);
+    const session = typeof sessionId === 'string' ? this.#options.registry.byAgentId(sessionId) : undefined;
     if (message.method === 'elicitation/complete') {
-      this.#outside.complete(paramsOf(message)['elicitationId'], params);
+      // One that names a session, which ACP's do not, is about that one's page only.
+      if (sessionId === undefined) this.#outside.complete(elicitationId, params);
+      else if (typeof elicitationId === 'string') session?.approvals.elicitations.complete(elicitationId, params);
       return;
     }
-    const { sessionId } = paramsOf(message);
-    const session = typeof sessionId === 'string' ? this.#options.registry.byAgentId(sessionId) : undefined;
     if (session) {
       const found = memberAt(params, ['sessionId']);
       const own = session.agentSessionId === sessionId;

@@ -310,11 +310,14 @@ describe('elicitation', () => {
       const clients = message.method === '_sidecar/clients' ? at(message, 'params', 'clients') : undefined;
       return Array.isArray(clients) && clients.length === 1;
     });
-    room.life().send({ method: 'elicitation/complete', params: { elicitationId: 'page-1' } });
+    // A session that it names must be the page's.
+    for (const wrong of [{ sessionId: 'another' }, {}])
+      room.life().send({ method: 'elicitation/complete', params: { elicitationId: 'page-1', ...wrong } });
     await settled(other);
     const back = await room.enter({ sidecar: { clientId: 'url-driver' } }, inner);
     await back.resume(sessionId);
-    await back.saw('elicitation/complete');
+    const { message } = await back.saw('elicitation/complete');
+    expect(message.params).toEqual({ elicitationId: 'page-1' });
     await settled(other);
     expect(cardsOf(other, sessionId)).toEqual([]);
     expect(other.received.some(({ message }) => message.method === 'elicitation/complete')).toBe(false);
