@@ -3,11 +3,12 @@
  * parent's, and the row of that tells who they are.
  */
 import type { SessionRow } from '../storage/event-log.ts';
+import { isTaken } from '../storage/session-index.ts';
 import type { House } from './house.ts';
 
 /** The public id of the session that announced a child under this id; undefined when that is not known. */
 export function parentIdOf({ log, registry }: Pick<House, 'log' | 'registry'>, childId: unknown): string | undefined {
-  if (typeof childId !== 'string' || log.row(childId)) return undefined;
+  if (typeof childId !== 'string' || isTaken(log, childId)) return undefined;
   let newest: SessionRow | undefined;
   // Some agents count from 1 in each process: of two the latest is meant.
   for (const row of log.rows()) {

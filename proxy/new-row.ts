@@ -1,6 +1,7 @@
 /** What is known of a session when it is made, and the row that it begins with. */
 import { randomBytes } from 'node:crypto';
-import type { SessionRow } from '../storage/event-log.ts';
+import type { EventLog, SessionRow } from '../storage/event-log.ts';
+import { isTaken } from '../storage/session-index.ts';
 import type { SessionHost } from './session/session.ts';
 
 /** What `session/new` and `session/fork` tell about the session that they make. */
@@ -35,4 +36,14 @@ export function newRow(
     bound: [],
     low: 1,
   };
+}
+
+/**
+ * The agent's id, unless an earlier session has or had it: some agents count from 1 in each process.
+ * @param open sessions that the log need not know yet, by their id
+ */
+export function freeId(log: EventLog, agentSessionId: string, open: ReadonlyMap<string, unknown>): string {
+  let id = agentSessionId;
+  while (open.has(id) || isTaken(log, id)) id = `${agentSessionId}-${randomBytes(4).toString('hex')}`;
+  return id;
 }

@@ -5,16 +5,16 @@
  * response will name the session); else it belongs to the session that announced that id as its child, else to the one
  * that was once bound to it, else to the only one with a running turn, else to the last active one.
  */
-import { randomBytes } from 'node:crypto';
 import type { RpcError } from '../protocol/error.ts';
 import { stringifyWire } from '../protocol/wire-text.ts';
 import type { SessionRow } from '../storage/event-log.ts';
+import { isTaken } from '../storage/session-index.ts';
 import { MAX_CHILDREN, boundHit } from './bounds.ts';
 import { IdleSessions, canSleep } from './idle-sessions.ts';
 import { recordBound } from './agent/binding.ts';
 import { EarlyUpdates } from './agent/early-updates.ts';
 import { FormerIds } from './agent/former-ids.ts';
-import { type ForkFacts, newRow, type NewSessionFacts } from './new-row.ts';
+import { type ForkFacts, freeId, newRow, type NewSessionFacts } from './new-row.ts';
 import { Swallow } from './agent/swallow.ts';
 import { foldLog } from './session/open-session.ts';
 import type { AcceptedText, IncomingUpdate } from './session/intake.ts';
@@ -114,7 +114,7 @@ export class Registry {
 
   /** A session that is being made and that the agent has not named yet may have this id. */
   mayBeNew(agentSessionId: string): boolean {
-    return this.#early.expected && !this.#former.has(agentSessionId) && !this.#host.log.row(agentSessionId);
+    return this.#early.expected && !this.#former.has(agentSessionId) && !isTaken(this.#host.log, agentSessionId);
   }
 
   route(agentSessionId: string, session: Session): void {
@@ -153,7 +153,7 @@ export class Registry {
   /** Makes a session that the agent has just named. `created` runs when that is durable, `refused` on a full disk. */
   create(facts: NewSessionFacts, created: (session: Session) => void, refused: (message: string) => void): void {
     const { agentSessionId } = facts;
-    const row = newRow(this.#host, this.#freeId(agentSessionId), facts);
+    const row = newRow(this.#host, freeId(this.#host.log, agentSessionId, this.#sessions), facts);
     const session = new Session(this.#host, { ...row, bound: [agentSessionId] }, emptySessionState(), 0);
     this.#begin(session, agentSessionId, facts, created, refused);
     recordBound(session, agentSessionId, 'new', facts.response);
@@ -175,8 +175,10 @@ export class Registry {
     }
     const { agentSessionId, response } = facts;
     const { num, low, title } = parent.row;
+    const { log, newId } = this.#host;
+    const sessionId = agentSessionId === undefined ? newId() : freeId(log, agentSessionId, this.#sessions);
     const row: SessionRow = {
-      ...newRow(this.#host, agentSessionId === undefined ? this.#host.newId() : this.#freeId(agentSessionId), facts),
+      ...newRow(this.#host, sessionId, facts),
       ...(title === undefined ? {} : { title }),
       bound: agentSessionId === undefined ? [] : [agentSessionId],
       low,
@@ -328,7 +330,7 @@ export class Registry {
       this.#early.keep(agentSessionId, incoming);
       return undefined;
     }
-    if (!announcer && this.#former.find(agentSessionId, this.#host.log.rows())) {
+    if (!announcer && this.#former.find(agentSessionId, this.#host.log)) {
       return this.#late(agentSessionId, incoming);
     }
     const parent = announcer ?? this.#lastActive();
@@ -344,7 +346,7 @@ export class Registry {
 
   /** The agent says something under an id that nobody lives under now. */
   #late(agentSessionId: string, incoming: IncomingUpdate): undefined {
-    const owner = this.#former.find(agentSessionId, [])?.owner;
+    const owner = this.#former.find(agentSessionId, this.#host.log)?.owner;
     const opened = owner === undefined ? undefined : this.get(owner);
     if (opened && 'session' in opened) {
       const how = this.#former.take(agentSessionId, opened.session, incoming);
@@ -389,12 +391,5 @@ export class Registry {
       if (!last || session.lastActive > last.lastActive) last = session;
     }
     return last;
-  }
-
-  /** The agent's id, unless an earlier session has it: some agents count from 1 in each process. */
-  #freeId(agentSessionId: string): string {
-    let id = agentSessionId;
-    while (this.#host.log.row(id) ?? this.#sessions.get(id)) id = `${agentSessionId}-${randomBytes(4).toString('hex')}`;
-    return id;
   }
 }

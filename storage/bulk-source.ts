@@ -5,11 +5,13 @@
 import type { CommitOutcome, SessionRemoval, SessionRow } from './event-log.ts';
 import type { AppendSource, GroupCommit } from './group-commit.ts';
 
-/** What one `run` writes. The row goes with the last of the records, the removals with the first. */
+/** What one `run` writes. The row goes with the last of the records, removals and what is forgotten with the first. */
 export interface BulkPiece {
   readonly records?: readonly Buffer[];
   readonly row?: SessionRow;
   readonly removals?: readonly SessionRemoval[];
+  /** Deleted sessions whose rows go, by sessionId. */
+  readonly forgets?: readonly string[];
 }
 
 const COMMITTED: CommitOutcome = { outcome: 'committed' };
@@ -21,6 +23,7 @@ export class BulkSource implements AppendSource {
   #records: readonly Buffer[] = [];
   #row: SessionRow | undefined;
   #removals: readonly SessionRemoval[] = [];
+  #forgets: readonly string[] = [];
   #peeked = 0;
   #done: ((outcome: CommitOutcome) => void) | undefined;
 
@@ -32,12 +35,14 @@ export class BulkSource implements AppendSource {
   }
 
   /** Resolves when all of it is committed, or the first part of it is not: the rest is then given up. One at a time. */
-  run({ records = [], row, removals = [] }: BulkPiece): Promise<CommitOutcome> {
+  run({ records = [], row, removals = [], forgets = [] }: BulkPiece): Promise<CommitOutcome> {
     if (this.#done) throw new Error('a piece is under way');
-    if (records.length === 0 && !row && removals.length === 0) return Promise.resolve(COMMITTED);
+    const nothing = records.length === 0 && !row && removals.length === 0 && forgets.length === 0;
+    if (nothing) return Promise.resolve(COMMITTED);
     this.#records = records;
     this.#row = row;
     this.#removals = removals;
+    this.#forgets = forgets;
     return new Promise((resolve) => {
       this.#done = resolve;
       this.#commit.offer(this);
@@ -64,6 +69,10 @@ export class BulkSource implements AppendSource {
     return this.#removals;
   }
 
+  peekForgets(): readonly string[] {
+    return this.#forgets;
+  }
+
   settled(outcome: CommitOutcome, count: number, row: SessionRow | undefined): void {
     if (!this.#done) return;
     if (outcome.outcome !== 'committed') {
@@ -73,6 +82,7 @@ export class BulkSource implements AppendSource {
     this.head += count;
     this.#records = this.#records.slice(count);
     this.#removals = [];
+    this.#forgets = [];
     if (row === this.#row) this.#row = undefined;
     if (this.#records.length === 0 && this.#row === undefined) this.#finish(outcome);
   }
@@ -87,6 +97,7 @@ export class BulkSource implements AppendSource {
     this.#records = [];
     this.#row = undefined;
     this.#removals = [];
+    this.#forgets = [];
     done?.(outcome);
   }
 }

@@ -33,7 +33,7 @@ export interface SessionRow {
   readonly closed?: boolean;
   /** Parent of a fork: events up to and including `seq` are read from it. */
   readonly base?: { readonly num: number; readonly seq: number };
-  /** Deleted; kept so that the agent's copy is not imported again. */
+  /** Deleted; kept so that the agent's copy is not imported again, until it is one of the many that are forgotten. */
   readonly tombstone?: boolean;
 }
 
@@ -61,6 +61,11 @@ export interface CommitBatch {
   readonly rows: readonly SessionRow[];
   /** Pruned or deleted events. The last event of a session that goes on is never among them. */
   readonly removals?: readonly SessionRemoval[];
+  /**
+   * Deleted sessions, by sessionId, whose rows go; that their ids were theirs stays known. They have no events, and no
+   * row has them as its base. A row of the same commit stays.
+   */
+  readonly forgets?: readonly string[];
 }
 
 /**
@@ -88,6 +93,8 @@ export interface EventLog {
   /** Every row, in no particular order, tombstones too. Held in memory by the store. */
   rows(): IterableIterator<SessionRow>;
   row(sessionId: string): SessionRow | undefined;
+  /** Whether a deleted session that was forgotten had this id, or was bound to it. There may be a new session of this id. */
+  isForgotten(id: string): boolean;
   /** A number for a new session, above all that the store has seen. Not durable by itself. */
   nextNum(): number;
   /** Numbers from here on were given out since the log was opened; all below it are of an earlier life. */
@@ -107,7 +114,7 @@ export interface EventLog {
   prefetch(num: number, from: number, to: number): Promise<void>;
   /**
    * One at a time. Never rejects; throws, and has written nothing, when a batch breaks the contract: another commit in
-   * flight, records that do not follow the last one, an impossible session id.
+   * flight, records that do not follow the last one, an impossible session id, a session to forget that is not deleted.
    */
   commit(batch: CommitBatch): Promise<CommitOutcome>;
   /** Bytes of the store's files, for metrics. */

@@ -24,6 +24,8 @@ export interface AppendSource {
   peekRow(): SessionRow | undefined;
   /** Events to remove in the same commit; a few hundred at most. What was taken is settled like the row. */
   peekRemovals?(): readonly SessionRemoval[];
+  /** Deleted sessions to forget in the same commit. */
+  peekForgets?(): readonly string[];
   /**
    * How the commit of the first `count` peeked records and of `row` ended. Must be cheap, the next commit waits for it:
    * advance the head, drop what may be dropped on a full disk. Offers made here are taken into the next commit.
@@ -137,6 +139,7 @@ export class GroupCommit {
     const appends: { num: number; firstSeq: number; records: readonly Buffer[] }[] = [];
     const rows: SessionRow[] = [];
     const removals: SessionRemoval[] = [];
+    const forgets: string[] = [];
     let records = this.#maxRecords;
     let bytes = this.#maxBytes;
     let left = this.#dirty.size;
@@ -146,16 +149,18 @@ export class GroupCommit {
       const peeked = source.peek(Math.max(1, Math.floor(records / left)), Math.max(1, Math.floor(bytes / left)));
       const row = source.peekRow();
       const gone = source.peekRemovals?.() ?? [];
+      const forgotten = source.peekForgets?.() ?? [];
       left--;
-      if (peeked.length === 0 && !row && gone.length === 0) continue;
+      if (peeked.length === 0 && !row && gone.length === 0 && forgotten.length === 0) continue;
       for (const record of peeked) bytes -= record.length;
       records -= Math.max(1, peeked.length);
       if (peeked.length > 0) appends.push({ num: source.num, firstSeq: source.head + 1, records: peeked });
       if (row) rows.push(row);
       removals.push(...gone);
+      forgets.push(...forgotten);
       parts.push({ source, count: peeked.length, row });
     }
-    const batch = { appends, rows, ...(removals.length > 0 && { removals }) };
+    const batch = { appends, rows, ...(removals.length > 0 && { removals }), ...(forgets.length > 0 && { forgets }) };
     return parts.length > 0 ? { batch, parts, bytes: this.#maxBytes - bytes } : undefined;
   }
 

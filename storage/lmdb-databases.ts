@@ -1,5 +1,7 @@
-/** The databases of a store, opened with the options that the rules of `lmdb-event-log.ts` ask for. */
+/** The databases of a store, opened with the options that the rules of `lmdb-event-log.ts` ask for, and their rows. */
 import { type Database, type GetOptions, open, type RootDatabase } from 'lmdb';
+import type { SessionRow } from './event-log.ts';
+import { sessionKey } from './log-keys.ts';
 import { StoreOpenError } from './store-error.ts';
 
 export interface EventsDatabase extends Database<Buffer, Buffer> {
@@ -48,4 +50,21 @@ export function openDatabases(path: string, readOnly: boolean): Databases {
     void root.close();
     throw error;
   }
+}
+
+/**
+ * An entry of `sessions`.
+ * @throws StoreOpenError `damaged`
+ */
+export function parseRow(dir: string, key: Buffer, value: Buffer): SessionRow {
+  try {
+    const row = JSON.parse(value.toString()) as SessionRow;
+    if (sessionKey(row.sessionId).equals(key)) return row;
+  } catch {
+    // Said below.
+  }
+  throw new StoreOpenError(
+    'damaged',
+    `${dir}: the index row of session ${JSON.stringify(key.toString())} cannot be read`,
+  );
 }

@@ -23,13 +23,14 @@ import type {
   SessionRow,
 } from './event-log.ts';
 import { checkDataFile, dataFile, dataFileLost, syncDirectory } from './data-file.ts';
-import { type Databases, type EventsDatabase, openDatabases } from './lmdb-databases.ts';
+import { type Databases, type EventsDatabase, openDatabases, parseRow } from './lmdb-databases.ts';
 import { FailStop } from './fail-stop.ts';
+import { type ForgottenIds, idsOf, tombstonesOf } from './forgotten-ids.ts';
 import { type Segment, segmentsOf } from './lineage.ts';
 import { EVENT_KEY_BYTES, eventKey, MAX_SEQ, numOfKey, seqOfKey, sessionKey, writeSeq } from './log-keys.ts';
 import { holdPages, linkedStore } from './read-view.ts';
 import { StoreOpenError, unusable } from './store-error.ts';
-import { json, markAsCopy, META, prepareStore, readJson, readStoreId } from './store-meta.ts';
+import { json, markAsCopy, META, prepareStore, readForgotten, readJson, readStoreId } from './store-meta.ts';
 import { acquireStoreLock, prepareStoreDir, type StoreLock } from './store-lock.ts';
 import { BALLAST_BYTES, Ballast, MIN_FREE_BYTES, requireFreeSpace } from './store-space.ts';
 
@@ -161,6 +162,7 @@ class LmdbEventLog implements LmdbStore {
   readonly #heads = new Map<number, number>();
   /** The one key that scans and commits write their seq into; LMDB copies it in each call. */
   readonly #key = Buffer.alloc(EVENT_KEY_BYTES);
+  #forgotten: ForgottenIds;
   #next: number;
   readonly firstOwnNum: number;
   #durableNext: number;
@@ -174,6 +176,7 @@ class LmdbEventLog implements LmdbStore {
     this.#path = dataFile(dir);
     this.#opened = statSync(this.#path);
     for (const { key, value } of databases.sessions.getRange({ ...reader })) this.#keep(parseRow(dir, key, value));
+    this.#forgotten = readForgotten(databases.meta, dir, reader);
     // Events whose row never came (an import that was cut off) keep their number for themselves too.
     const last = this.#keys({ start: eventKey(MAX_NUM, MAX_SEQ), reverse: true, limit: 1 });
     let next = 1;
@@ -194,6 +197,10 @@ class LmdbEventLog implements LmdbStore {
 
   row(sessionId: string): SessionRow | undefined {
     return this.#rows.get(sessionId);
+  }
+
+  isForgotten(id: string): boolean {
+    return this.#forgotten.has(id);
   }
 
   nextNum(): number {
@@ -252,21 +259,28 @@ class LmdbEventLog implements LmdbStore {
     if (this.#inFlight) throw new Error('another commit is in flight');
     const rows = batch.rows.map((row) => ({ row, key: sessionKey(row.sessionId), value: json(row) }));
     this.#requireContiguous(batch);
+    const gone = tombstonesOf((id) => this.#rows.get(id), batch.forgets);
+    const forgotten = this.#forgotten.with(gone.flatMap(idsOf));
     const lost = dataFileLost(this.#path, this.#opened) ?? lock.lost();
     if (lost !== undefined) return Promise.resolve(failStop.fail(lost));
     let next = this.#durableNext;
-    for (const { row } of rows) next = Math.max(next, row.num + 1);
+    for (const { num } of [...batch.rows, ...gone]) next = Math.max(next, num + 1);
     const { root, events, sessions, meta } = this.#databases;
     const write = (): Promise<boolean> =>
       root.batch(() => {
         for (const removal of batch.removals ?? []) this.#removeRecords(events, removal);
         for (const append of batch.appends) this.#putRecords(events, append.num, append.firstSeq, append.records);
+        for (const { sessionId } of gone) void sessions.remove(sessionKey(sessionId));
+        if (forgotten !== this.#forgotten) void meta.put(META.forgotten, forgotten.block);
         for (const { key, value } of rows) void sessions.put(key, value);
         if (next > this.#durableNext) void meta.put(META.nextNum, json(next));
       });
-    this.#inFlight = failStop.run(write, bytesOf(batch)).then((outcome) => {
+    const bytes = bytesOf(batch) + (gone.length > 0 ? forgotten.block.length : 0);
+    this.#inFlight = failStop.run(write, bytes).then((outcome) => {
       this.#inFlight = undefined;
       if (outcome.outcome !== 'committed') return outcome;
+      for (const row of gone) this.#drop(row);
+      this.#forgotten = forgotten;
       for (const { row } of rows) {
         this.#keep(row);
         // A fork's head begins at its base, which was not known when it was looked up before.
@@ -359,20 +373,12 @@ class LmdbEventLog implements LmdbStore {
     this.#rows.set(row.sessionId, row);
     this.#byNum.set(row.num, row);
   }
-}
 
-/** @throws StoreOpenError `damaged` */
-function parseRow(dir: string, key: Buffer, value: Buffer): SessionRow {
-  try {
-    const row = JSON.parse(value.toString()) as SessionRow;
-    if (sessionKey(row.sessionId).equals(key)) return row;
-  } catch {
-    // Said below.
+  #drop({ sessionId, num }: SessionRow): void {
+    this.#rows.delete(sessionId);
+    this.#byNum.delete(num);
+    this.#heads.delete(num);
   }
-  throw new StoreOpenError(
-    'damaged',
-    `${dir}: the index row of session ${JSON.stringify(key.toString())} cannot be read`,
-  );
 }
 
 function asBuffer(bytes: Uint8Array): Buffer {

@@ -3,6 +3,7 @@
  * was given only when the commit settles, as LMDB does, so that a buffer that is changed too early shows.
  */
 import type { CommitBatch, CommitOutcome, EventLog, RecordVisitor, ScanOutcome, SessionRow } from './event-log.ts';
+import { ForgottenIds, idsOf, tombstonesOf } from './forgotten-ids.ts';
 import { segmentsOf } from './lineage.ts';
 import { sessionKey } from './log-keys.ts';
 
@@ -26,6 +27,7 @@ export class MemoryEventLog implements EventLog {
   readonly #events = new Map<number, Map<number, Buffer>>();
   readonly #heads = new Map<number, number>();
   readonly #faults: CommitFault[] = [];
+  #forgotten = ForgottenIds.NONE;
   #next = 1;
   readonly firstOwnNum = 1;
   #bytes = 0;
@@ -48,6 +50,10 @@ export class MemoryEventLog implements EventLog {
 
   row(sessionId: string): SessionRow | undefined {
     return this.#rows.get(sessionId);
+  }
+
+  isForgotten(id: string): boolean {
+    return this.#forgotten.has(id);
   }
 
   nextNum(): number {
@@ -101,6 +107,7 @@ export class MemoryEventLog implements EventLog {
       const head = Math.max(this.lastSeq(num), base);
       if (firstSeq !== head + 1) throw new Error(`session ${num} is at ${head}, a record came for ${firstSeq}`);
     }
+    tombstonesOf((id) => this.#rows.get(id), batch.forgets);
     this.#inFlight = true;
     this.batches.push(batch);
     const fault = this.#faults.shift();
@@ -138,6 +145,12 @@ export class MemoryEventLog implements EventLog {
     for (const { num, from, to, pruned } of batch.removals ?? []) {
       for (let seq = from; seq <= to; seq++) this.#events.get(num)?.delete(seq);
       if (pruned) this.#events.get(num)?.set(to, Buffer.from(pruned));
+    }
+    for (const row of tombstonesOf((id) => this.#rows.get(id), batch.forgets)) {
+      this.#forgotten = this.#forgotten.with(idsOf(row));
+      this.#rows.delete(row.sessionId);
+      this.#byNum.delete(row.num);
+      this.#heads.delete(row.num);
     }
     for (const row of batch.rows) {
       this.#rows.set(row.sessionId, row);

@@ -1,10 +1,14 @@
 /**
- * What goes: the events of deleted sessions, and those that were pruned. Events that a fork still reads stay, also when
- * the session that they were written for is gone.
+ * What goes: the events of deleted sessions, those that were pruned, and in the end the rows of deleted sessions. Events
+ * that a fork still reads stay, also when the session that they were written for is gone.
  */
 import type { BulkSource } from './bulk-source.ts';
 import type { CommitOutcome, EventLog, SessionRemoval, SessionRow } from './event-log.ts';
 import { type Segment, segmentsOf } from './lineage.ts';
+
+/** Rows of deleted sessions that are kept. Of older sessions hashes of their ids are enough. */
+const KEPT_TOMBSTONES = 4096;
+const FORGOTTEN_AT_ONCE = KEPT_TOMBSTONES / 2;
 
 /** Keys removed in one commit: everybody else's commits wait for it. */
 const CHUNK_EVENTS = 256;
@@ -52,6 +56,29 @@ export function orphans(log: EventLog): number[] {
   const known = new Set<number>();
   for (const row of log.rows()) known.add(row.num);
   return log.storedNums().filter((num) => num < log.firstOwnNum && !known.has(num));
+}
+
+/**
+ * The deleted sessions whose rows go next, in one commit: none while there are not too many, else the oldest.
+ * @param open numbers of sessions that are open
+ */
+export function forgettable(log: EventLog, open: ReadonlySet<number>): string[] {
+  const tombstones: SessionRow[] = [];
+  const bases = new Set<number>();
+  for (const row of log.rows()) {
+    if (row.base) bases.add(row.base.num);
+    if (row.tombstone) tombstones.push(row);
+  }
+  if (tombstones.length <= KEPT_TOMBSTONES) return [];
+  /** Something of it is still to be done, or it is still asked for. */
+  const isNeeded = ({ num }: SessionRow): boolean =>
+    bases.has(num) || open.has(num) || log.firstStored(num, 1) !== undefined;
+  const oldest: string[] = [];
+  for (const row of tombstones.sort((a, b) => a.updatedAt - b.updatedAt || a.num - b.num)) {
+    if (oldest.length === FORGOTTEN_AT_ONCE) break;
+    if (!isNeeded(row)) oldest.push(row.sessionId);
+  }
+  return oldest;
 }
 
 /** Removes events in small commits; ends at the first that fails. Taken up again where it was left. */

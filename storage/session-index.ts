@@ -1,5 +1,6 @@
 /** The session list: newest first, filtered by working directory, in pages. */
-import type { SessionRow } from './event-log.ts';
+import type { EventLog, SessionRow } from './event-log.ts';
+import { idsOf } from './forgotten-ids.ts';
 
 export interface SessionListQuestion {
   readonly rows: Iterable<SessionRow>;
@@ -43,16 +44,18 @@ export function listSessions(question: SessionListQuestion): SessionPage | { rea
 }
 
 /**
- * The agent's session ids that stand for sessions of ours, living or deleted: they are neither listed beside ours nor
- * imported.
+ * The agent's session ids that stand for sessions of ours, living or deleted, also long ago: they are neither listed
+ * beside ours nor imported.
  */
-export function hiddenAgentSessions(rows: Iterable<SessionRow>): Set<string> {
+export function hiddenAgentSessions(log: Pick<EventLog, 'rows' | 'isForgotten'>): { has(id: string): boolean } {
   const hidden = new Set<string>();
-  for (const row of rows) {
-    hidden.add(row.sessionId);
-    for (const id of row.bound) hidden.add(id);
-  }
-  return hidden;
+  for (const row of log.rows()) for (const id of idsOf(row)) hidden.add(id);
+  return { has: (id) => hidden.has(id) || log.isForgotten(id) };
+}
+
+/** Whether this is the id of a session, living or deleted, or was that of one long ago. */
+export function isTaken(log: Pick<EventLog, 'row' | 'isForgotten'>, id: string): boolean {
+  return log.row(id) !== undefined || log.isForgotten(id);
 }
 
 /** Newest first; of the same millisecond the one that was made later. */

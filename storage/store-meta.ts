@@ -1,17 +1,19 @@
 /**
- * What the store says of itself, in its `meta` database: its format version, its id, the next session number, and the
- * file that it was written to. A store that finds itself in another file is a copy; the cursors of the original
- * must not open it, so every log gets a new id.
+ * What the store says of itself, in its `meta` database: its format version, its id, the next session number, which ids
+ * are those of forgotten sessions, and the file that it was written to. A store that finds itself in another file is a
+ * copy; the cursors of the original must not open it, so every log gets a new id.
  */
 import { randomBytes } from 'node:crypto';
 import { statSync } from 'node:fs';
 import { dataFile } from './data-file.ts';
 import type { SessionRow } from './event-log.ts';
+import { ForgottenIds } from './forgotten-ids.ts';
 import { FORMAT_VERSION, type FormatPlan, type Migration, planFormat } from './format-version.ts';
 import { StoreOpenError } from './store-error.ts';
 
 /** The part of an LMDB database that is needed here. */
 export interface Table {
+  get(key: Buffer, options?: object): Buffer | undefined;
   getBinary(key: Buffer): Buffer | undefined;
   getRange(options?: { limit?: number }): Iterable<{ key: Buffer; value: Buffer }>;
   put(key: Buffer, value: Buffer): Promise<boolean>;
@@ -29,6 +31,7 @@ export const META = {
   store: Buffer.from('store'),
   nextNum: Buffer.from('next_num'),
   home: Buffer.from('home'),
+  forgotten: Buffer.from('forgotten'),
 } as const;
 
 /** The steps to a version, each one commit. */
@@ -88,6 +91,17 @@ export function readStoreId(tables: Tables, dir: string): string {
   if (plan === 'create') throw new StoreOpenError('missing', `${dir} has no store`);
   if (plan === 'migrate') throw new StoreOpenError('damaged', `${dir} needs a migration: start the sidecar on it`);
   return storeIdOf(tables, dir);
+}
+
+/**
+ * @param options of the read
+ * @throws StoreOpenError `newer`, `damaged`
+ */
+export function readForgotten(meta: Table, dir: string, options: object = {}): ForgottenIds {
+  const ids = ForgottenIds.read(meta.get(META.forgotten, options));
+  if (typeof ids !== 'string') return ids;
+  const why = ids === 'newer' ? 'were written by a newer version' : 'cannot be read';
+  throw new StoreOpenError(ids, `${dir}: the ids of sessions that were deleted ${why}`);
 }
 
 type GoodPlan = Exclude<FormatPlan<Tables>, { plan: 'newer' | 'damaged' }>;

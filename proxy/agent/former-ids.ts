@@ -8,7 +8,7 @@
  *
  * An id that was bound in an earlier life of the agent is found in the rows. Of a deleted session nothing is kept.
  */
-import type { SessionRow } from '../../storage/event-log.ts';
+import type { EventLog, SessionRow } from '../../storage/event-log.ts';
 import type { IncomingUpdate } from '../session/intake.ts';
 import type { ReplayFilter, Session } from '../session/session.ts';
 import { Swallow } from './swallow.ts';
@@ -59,20 +59,20 @@ export class FormerIds {
   }
 
   /** Whose the id was, now or in an earlier life; undefined when no session is known to have had it. */
-  find(agentSessionId: string, rows: Iterable<SessionRow>): Pick<Former, 'owner'> | undefined {
+  find(agentSessionId: string, log: Pick<EventLog, 'rows' | 'isForgotten'>): Pick<Former, 'owner'> | undefined {
     const former = this.#byId.get(agentSessionId);
     if (former) return former;
     if (this.#strange.has(agentSessionId)) return undefined;
     let newest: SessionRow | undefined;
-    for (const row of rows) {
+    for (const row of log.rows()) {
       if (row.bound.includes(agentSessionId) && (!newest || row.updatedAt >= newest.updatedAt)) newest = row;
     }
-    if (!newest) {
+    if (!newest && !log.isForgotten(agentSessionId)) {
       if (this.#strange.size >= MAX_STRANGE) this.#strange.clear();
       this.#strange.add(agentSessionId);
       return undefined;
     }
-    const found: Former = { retired: false, owner: newest.tombstone ? undefined : newest.sessionId };
+    const found: Former = { retired: false, owner: newest?.tombstone ? undefined : newest?.sessionId };
     this.#byId.set(agentSessionId, found);
     return found;
   }

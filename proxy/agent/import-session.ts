@@ -64,7 +64,7 @@ export function importSession(house: House, sessionId: string, place: ImportPlac
 
 async function fly(house: House, sessionId: string, place: ImportPlace): Promise<Imported> {
   const { agentHost, registry, now } = house;
-  if (hiddenAgentSessions(house.log.rows()).has(sessionId)) return { outcome: 'unknown' };
+  if (hiddenAgentSessions(house.log).has(sessionId)) return { outcome: 'unknown' };
   const ready = await agentHost.ready();
   if (ready.outcome === 'refused') return { outcome: 'failed', error: ready.error };
   if (ready.outcome === 'unavailable') return { outcome: 'failed', error: stringifyWire(ready.error) };

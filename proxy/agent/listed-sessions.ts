@@ -67,7 +67,7 @@ export async function listedByAgent(
     const page = await pageOf(link, cwd, place?.cursor, until - now());
     // A page that does not come is asked for again by who wants it, unless it was all that was wanted.
     if (page === 'late') return place === from ? NONE : { sessions: [...sessions.values()], next: place };
-    const hidden = hiddenAgentSessions(log.rows());
+    const hidden = hiddenAgentSessions(log);
     for (const entry of page.entries) {
       const id = idOf(entry, cwd);
       if (id === undefined || hidden.has(id) || sessions.has(id)) continue;

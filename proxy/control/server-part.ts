@@ -22,8 +22,8 @@ export interface ControlledServer {
 /** The control socket, and the store's keeper. Returns what ends both. */
 export async function serveControlSocket(server: ControlledServer): Promise<() => Promise<void>> {
   const { house, log, commit } = server;
-  const host: StoreHost = { log, commit, history: house.history, now: house.now, server: serverPart(server) };
-  const { config, logger } = house;
+  const { config, logger, history, now, registry } = house;
+  const host: StoreHost = { log, commit, history, now, registry, server: serverPart(server) };
   const stopKeeper = startKeeper(host, { sessions: config.retain, events: config.retainEvents }, logger);
   const socket = await listenForControl(config.storeDir, logger, (request, print) =>
     runStoreCommand(host, request, print),

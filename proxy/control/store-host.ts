@@ -4,7 +4,7 @@ import type { CommitOutcome, EventLog, SessionRow } from '../../storage/event-lo
 import type { GroupCommit } from '../../storage/group-commit.ts';
 import type { HistoryCache } from '../../storage/history-cache.ts';
 import type { LmdbStore } from '../../storage/lmdb-event-log.ts';
-import { neededSegments, removeEvents, unneeded } from '../../storage/retention.ts';
+import { forgettable, neededSegments, removeEvents, unneeded } from '../../storage/retention.ts';
 import { CommandError } from '../cli/exit-code.ts';
 import type { Session } from '../session/session.ts';
 
@@ -35,6 +35,8 @@ export interface StoreHost {
   readonly history: HistoryCache;
   readonly now: () => number;
   readonly server?: ServerPart;
+  /** The sessions that are open in that server. */
+  readonly registry?: { open(): Iterable<Pick<Session, 'row'>> };
 }
 
 /** @throws CommandError */
@@ -91,10 +93,7 @@ async function inTheLog(commit: GroupCommit): Promise<void> {
   requireCommitted(await new BulkSource(commit, 0, 0).run({ removals: [{ num: 0, from: 0, to: 0 }] }));
 }
 
-interface Swept {
-  readonly log: EventLog;
-  readonly commit: GroupCommit;
-}
+type Swept = Pick<StoreHost, 'commit' | 'registry'> & { readonly log: EventLog };
 
 /**
  * Frees what sessions no longer need and no fork reads; what they kept of parents that are deleted, too. In small
@@ -112,7 +111,8 @@ export async function sweep(host: Swept, nums: readonly number[]): Promise<void>
   await sweepRows(host, [...rows]);
 }
 
-async function sweepRows({ log, commit }: Swept, rows: readonly SessionRow[]): Promise<void> {
+async function sweepRows(host: Swept, rows: readonly SessionRow[]): Promise<void> {
+  const { log, commit } = host;
   const needed = neededSegments(log);
   for (let at = 0; at < rows.length; at += SWEPT_AT_ONCE) {
     const some = rows.slice(at, at + SWEPT_AT_ONCE).map(async (row) => {
@@ -120,6 +120,25 @@ async function sweepRows({ log, commit }: Swept, rows: readonly SessionRow[]): P
       return removeEvents(new BulkSource(commit, row.num, log.lastSeq(row.num)), removals);
     });
     for (const outcome of await Promise.all(some)) requireCommitted(outcome);
+  }
+  await forgetOldest(host);
+}
+
+const forgetting = new WeakSet<EventLog>();
+
+/** Rows of deleted sessions must not become more and more. What is not committed is left for the next time. */
+async function forgetOldest({ log, commit, registry }: Swept): Promise<void> {
+  if (forgetting.has(log)) return;
+  forgetting.add(log);
+  try {
+    for (let committed = true; committed; ) {
+      const open = new Set(Array.from(registry?.open() ?? [], ({ row }) => row.num));
+      const forgets = forgettable(log, open);
+      if (forgets.length === 0) return;
+      committed = (await new BulkSource(commit, 0, 0).run({ forgets })).outcome === 'committed';
+    }
+  } finally {
+    forgetting.delete(log);
   }
 }
 
@@ -132,7 +151,7 @@ export async function removeOrphans(host: StoreHost, nums: readonly number[]): P
 }
 
 /** Frees what earlier deletions and cuts have left: a server may end in the middle of one. */
-export async function sweepAll(host: StoreHost): Promise<void> {
+export async function sweepAll(host: Swept): Promise<void> {
   await inTheLog(host.commit);
   await sweepRows(
     host,

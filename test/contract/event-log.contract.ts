@@ -200,6 +200,47 @@ export function eventLogContract(name: string, make: () => LogUnderTest): void {
       expect(log.storedNums()).toEqual([1, 5, 7]);
     });
 
+    it('[RT6] forgets deleted sessions, in one commit with everything else, and knows their ids', async () => {
+      const rows = [1, 2, 3].map((num) => sessionRow(num, { tombstone: true, bound: [`agent-${num}`, 'both'] }));
+      await commit(log, [append(4, 1, 'a')], [...rows, sessionRow(4)]);
+      const ids = ['session-1', 'agent-1', 'session-2', 'agent-2', 'both', 'session-3', 'agent-3', 'session-4', 'x'];
+      const forgotten = (): string[] => ids.filter((id) => log.isForgotten(id));
+      const forgetting = log.commit({ appends: [append(4, 2, 'b')], rows: [], forgets: ['session-1'] });
+      expect([forgotten(), log.row('session-1')]).toEqual([[], rows[0]]);
+      expect(await forgetting).toEqual({ outcome: 'committed' });
+      expect(forgotten()).toEqual(['session-1', 'agent-1', 'both']);
+      expect(read(log, 4)).toEqual(['1:a', '2:b']);
+      expect(await log.commit({ appends: [], rows: [], forgets: ['session-3'] })).toEqual({ outcome: 'committed' });
+      expect(forgotten()).toEqual(['session-1', 'agent-1', 'both', 'session-3', 'agent-3']);
+      expect([...log.rows()].map(({ num }) => num)).toEqual([2, 4]);
+      expect(log.nextNum()).toBe(5);
+    });
+
+    it('refuses to forget a session that is not deleted, and writes nothing of that batch', async () => {
+      await commit(log, [], [sessionRow(1), sessionRow(2, { tombstone: true })]);
+      for (const id of ['session-1', 'nobody']) {
+        const forgets = ['session-2', id];
+        expect(() => log.commit({ appends: [], rows: [sessionRow(3)], forgets })).toThrow(/not a deleted one/);
+      }
+      await commit(log, [append(1, 1, 'a')]);
+      expect(log.isForgotten('session-2')).toBe(false);
+      expect([...log.rows()].map(({ num }) => num)).toEqual([1, 2]);
+    });
+
+    it('[RT6] lets a session have the id of a forgotten one, under a number of its own', async () => {
+      await commit(log, [], [sessionRow(7, { sessionId: 'again', tombstone: true })]);
+      const late = sessionRow(7, { sessionId: 'again', tombstone: true, bound: ['late'] });
+      // A row that is written in the same commit stays.
+      expect(await log.commit({ appends: [], rows: [late], forgets: ['again'] })).toEqual({ outcome: 'committed' });
+      expect(log.row('again')).toEqual(late);
+      await log.commit({ appends: [], rows: [], forgets: ['again'] });
+      const row = sessionRow(log.nextNum(), { sessionId: 'again' });
+      await commit(log, [append(8, 1, 'a')], [row]);
+      expect([...log.rows()]).toEqual([sessionRow(8, { sessionId: 'again' })]);
+      expect(read(log, 8)).toEqual(['1:a']);
+      expect(['again', 'late'].map((id) => log.isForgotten(id))).toEqual([true, true]);
+    });
+
     it('prefetches any range', async () => {
       await commit(log, [append(1, 1, ...Array.from({ length: 600 }, (_, i) => `r${i}`))]);
       await log.prefetch(1, 1, 10_000);
@@ -221,6 +262,17 @@ export function eventLogContract(name: string, make: () => LogUnderTest): void {
       expect(log.nextNum()).toBe(10);
       await commit(log, [append(1, 3, 'c')]);
       expect(read(log, 1)).toEqual(['1:a', '2:b', '3:c']);
+    });
+
+    it('[RT6] knows forgotten ids, and gives nobody their numbers, when it is opened again', async () => {
+      if (!under.durable) return;
+      await commit(log, [], [sessionRow(1), sessionRow(5, { tombstone: true, bound: ['agent-5'] })]);
+      await log.commit({ appends: [], rows: [], forgets: ['session-5'] });
+      await log.close();
+      log = await under.open();
+      expect(['session-5', 'agent-5', 'session-1'].map((id) => log.isForgotten(id))).toEqual([true, true, false]);
+      expect([...log.rows()]).toEqual([sessionRow(1)]);
+      expect(log.nextNum()).toBe(6);
     });
   });
 }

@@ -1,6 +1,7 @@
 import { expect, it } from 'vitest';
 import type { SessionRow } from '../../storage/event-log.ts';
-import { hiddenAgentSessions, listSessions, type SessionPage } from '../../storage/session-index.ts';
+import { MemoryEventLog } from '../../storage/memory-event-log.ts';
+import { hiddenAgentSessions, isTaken, listSessions, type SessionPage } from '../../storage/session-index.ts';
 import { sessionRow } from '../support/session-row.ts';
 
 function page(question: Parameters<typeof listSessions>[0]): SessionPage {
@@ -56,7 +57,16 @@ it.each([['x'], [''], [5], [{}], ['Mjox'], [Buffer.from('1:1:1; drop').toString(
   },
 );
 
-it('hidden are all agent sessions that were ever ours, also those of deleted sessions', () => {
-  const rows = [sessionRow(1, { bound: ['a', 'b'] }), sessionRow(2, { tombstone: true, bound: ['c'] })];
-  expect([...hiddenAgentSessions(rows)].toSorted()).toEqual(['a', 'b', 'c', 'session-1', 'session-2']);
+it('hidden are all agent sessions that were ever ours, also those of deleted sessions, also long ago', async () => {
+  const log = new MemoryEventLog();
+  const rows = [
+    sessionRow(1, { bound: ['a', 'b'] }),
+    ...[2, 3].map((num) => sessionRow(num, { tombstone: true, bound: [`agent-${num}`] })),
+  ];
+  await log.commit({ appends: [], rows });
+  await log.commit({ appends: [], rows: [], forgets: ['session-3'] });
+  const hidden = hiddenAgentSessions(log);
+  const ids = ['a', 'b', 'c', 'session-1', 'session-2', 'agent-2', 'session-3', 'agent-3', 'agent-4'];
+  expect(ids.filter((id) => !hidden.has(id))).toEqual(['c', 'agent-4']);
+  expect(ids.filter((id) => isTaken(log, id))).toEqual(['session-1', 'session-2', 'session-3', 'agent-3']);
 });

@@ -9,6 +9,7 @@ import { HistoryCache } from '../../storage/history-cache.ts';
 import { cacheDir, historyPath } from '../../storage/history-dir.ts';
 import { eventKey, sessionKey } from '../../storage/log-keys.ts';
 import { openLmdbEventLog, openLmdbEventLogReadOnly } from '../../storage/lmdb-event-log.ts';
+import { META } from '../../storage/store-meta.ts';
 import { type Finding, verifyStore } from '../../storage/verify.ts';
 import { testScope } from '../support/scope.ts';
 import { sessionRow } from '../support/session-row.ts';
@@ -49,7 +50,10 @@ async function findings(dir: string, sessionId?: string): Promise<Finding[]> {
 }
 
 /** Changes the databases behind the log's back. */
-async function meddle(dir: string, change: (tables: { events: Table; sessions: Table }) => void): Promise<void> {
+async function meddle(
+  dir: string,
+  change: (tables: Record<'events' | 'sessions' | 'meta', Table>) => void,
+): Promise<void> {
   const root = open<Buffer, Buffer>({
     path: dir,
     noSubdir: false,
@@ -59,7 +63,7 @@ async function meddle(dir: string, change: (tables: { events: Table; sessions: T
   });
   const table = (name: string): Table =>
     root.openDB<Buffer, Buffer>(name, { encoding: 'binary', keyEncoding: 'binary' }) as unknown as Table;
-  change({ events: table('events'), sessions: table('sessions') });
+  change({ events: table('events'), sessions: table('sessions'), meta: table('meta') });
   await root.close();
 }
 
@@ -132,6 +136,28 @@ describe('verify', () => {
     });
   });
 
+  it('[ST3] [RT6] damage to the ids of forgotten sessions keeps the store from being opened', async () => {
+    const dir = await store();
+    const log = await openLmdbEventLog(dir, SMALL);
+    await log.commit({ appends: [], rows: [sessionRow(4, { tombstone: true })] });
+    await log.commit({ appends: [], rows: [], forgets: ['session-4'] });
+    await log.close();
+    expect(await findings(dir)).toEqual([]);
+    const broken = async (change: (block: Buffer) => void): Promise<void> => {
+      await meddle(dir, ({ meta }) => {
+        const block = Buffer.from(meta.get(META.forgotten) as Buffer);
+        change(block);
+        meta.putSync(META.forgotten, block);
+      });
+    };
+    const refused = (kind: string): object => ({ kind, message: expect.stringContaining('were deleted') as string });
+    await broken((block) => block.writeUInt8(block.readUInt8(9) ^ 1, 9));
+    await expect(findings(dir)).rejects.toMatchObject(refused('damaged'));
+    await expect(openLmdbEventLog(dir, SMALL)).rejects.toMatchObject(refused('damaged'));
+    await broken((block) => block.writeUInt8(2));
+    await expect(findings(dir)).rejects.toMatchObject(refused('newer'));
+  });
+
   it('[ST3] names a cached history that is not that of its log', async () => {
     const dir = await store();
     const path = historyPath(cacheDir(dir), 2);
@@ -152,6 +178,8 @@ describe('backup', () => {
     const dir = await store();
     const log = await openLmdbEventLog(dir, SMALL);
     const target = join(dir, '..', 'copy');
+    await log.commit({ appends: [], rows: [sessionRow(4, { tombstone: true })] });
+    await log.commit({ appends: [], rows: [], forgets: ['session-4'] });
     const row = ROWS[0] as (typeof ROWS)[0];
     const writing = { on: true };
     const writer = (async () => {
@@ -169,6 +197,7 @@ describe('backup', () => {
     expect(await findings(target)).toEqual([]);
     expect(existsSync(`${target}.${process.pid}.unfinished`)).toBe(false);
     const copy = await openLmdbEventLog(target, SMALL);
+    expect(copy.isForgotten('session-4')).toBe(true);
     expect([...copy.rows()].map(({ sessionId }) => sessionId)).toEqual(ROWS.map(({ sessionId }) => sessionId));
     for (const original of ROWS) expect(copy.row(original.sessionId)?.logId).not.toBe(original.logId);
     await write(copy, copy.row('session-1') ?? row, [textEvent('goes on')]);
