@@ -22,6 +22,10 @@ it('bulk work is written in several commits, its row with the last', async () =>
   const removals = [{ num: 1, from: 1, to: 5, pruned }];
   expect(await bulk.run({ removals, row: { ...row, low: 5 } })).toEqual({ outcome: 'committed' });
   expect(log.batches.at(-1)).toEqual({ appends: [], rows: [{ ...row, low: 5 }], removals });
+  const tombstone = { ...row, tombstone: true };
+  expect(await bulk.run({ row: tombstone })).toEqual({ outcome: 'committed' });
+  expect(await bulk.run({ forgets: ['session-1'] })).toEqual({ outcome: 'committed' });
+  expect(log.batches.at(-1)).toEqual({ appends: [], rows: [], forgets: ['session-1'] });
   expect(await bulk.run({})).toEqual({ outcome: 'committed' });
   await commit.idle();
 });

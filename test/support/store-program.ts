@@ -6,8 +6,10 @@
  *                                         opens the log, prints `{"ready":[heads]}`, then appends in groups and prints
  *                                         `[num, seq]` for the last record of each session once it is committed; after
  *                                         ROUNDS rounds (for ever when not given) one more for every byte on stdin
+ *   store-program.js forget DIR           for ever writes rows of deleted sessions, prints the number of the last one, then
+ *                                         forgets all that are there
  *
- * Both hold what they have until their stdin ends.
+ * They hold what they have until their stdin ends.
  */
 import { encodeRecord } from '../../storage/event-codec.ts';
 import { acquireStoreLock, prepareStoreDir } from '../../storage/store-lock.ts';
@@ -44,6 +46,23 @@ async function append(dir: string, sessions: number, rounds: number): Promise<vo
   }
 }
 
+async function forget(dir: string): Promise<void> {
+  const { openLmdbEventLog } = await import('../../storage/lmdb-event-log.ts');
+  const log = await openLmdbEventLog(dir, { minFreeBytes: 0, ballastBytes: 1024 });
+  for (;;) {
+    const rows = Array.from({ length: 100 }, () => log.nextNum()).map((num) =>
+      sessionRow(num, { tombstone: true, bound: [`agent-${num}`] }),
+    );
+    const deleted = await log.commit({ appends: [], rows });
+    print(rows.at(-1)?.num);
+    const forgets = Array.from(log.rows(), ({ sessionId }) => sessionId);
+    const forgotten = await log.commit({ appends: [], rows: [], forgets });
+    for (const outcome of [deleted, forgotten]) {
+      if (outcome.outcome !== 'committed') throw new Error(JSON.stringify(outcome));
+    }
+  }
+}
+
 async function lock(dir: string): Promise<void> {
   const result = await acquireStoreLock(prepareStoreDir(dir));
   print('lock' in result ? 'locked' : result);
@@ -52,4 +71,5 @@ async function lock(dir: string): Promise<void> {
 }
 
 const [mode, dir = '', sessions = '1', rounds = 'Infinity'] = process.argv.slice(2);
-await (mode === 'append' ? append(dir, Number(sessions), Number(rounds)) : lock(dir));
+if (mode === 'append') await append(dir, Number(sessions), Number(rounds));
+else await (mode === 'forget' ? forget(dir) : lock(dir));

@@ -1,5 +1,5 @@
 /** Which deleted sessions are forgotten, and when: behind a sweep, beside forks and full disks. */
-import { expect, it } from 'vitest';
+import { afterEach, expect, it } from 'vitest';
 import { sweep, sweepAll } from '../../../proxy/control/store-host.ts';
 import type { CommitBatch, EventLog, SessionRow } from '../../../storage/event-log.ts';
 import { GroupCommit } from '../../../storage/group-commit.ts';
@@ -19,7 +19,15 @@ function tombstones(count: number, changes: (num: number) => Partial<SessionRow>
   });
 }
 
-const commitOf = (log: EventLog): GroupCommit => new GroupCommit(log, { onFailed: () => undefined });
+/** A commit that breaks the log's contract fails the test. */
+function commitOf(log: EventLog): GroupCommit {
+  const onFailed = (message: string): void => void failures.push(message);
+  return new GroupCommit(log, { onFailed, after: (_ms, task) => setImmediate(task) });
+}
+
+const failures: string[] = [];
+afterEach(() => expect(failures.splice(0)).toEqual([]));
+
 const nums = (log: EventLog): number[] => [...log.rows()].map(({ num }) => num);
 const range = (from: number, to: number): number[] => Array.from({ length: to - from + 1 }, (_, i) => from + i);
 const forgets = (batches: readonly CommitBatch[]): number[] => batches.flatMap((batch) => batch.forgets?.length ?? []);
@@ -63,22 +71,21 @@ it('[RT6] the many that an earlier version has left go too, for good, and the st
 
 it('[RT6] a row stays that a fork reads through, that is open, or whose events are not all gone', async () => {
   const log = new MemoryEventLog();
-  const fork = sessionRow(9000, { base: { num: 1, seq: 1 } });
-  const event = { num: 1, firstSeq: 1, records: [Buffer.from('shared')] };
-  await log.commit({ appends: [event], rows: [...tombstones(KEPT + 1), fork] });
+  // 2 is a fork of 1, and of 2 there is another one: it has no event of its own left.
+  const rows = tombstones(KEPT + 1, (num) => (num === 2 ? { base: { num: 1, seq: 1 } } : {}));
+  const events = [1, 3].map((num) => ({ num, firstSeq: 1, records: [Buffer.from('shared, or not removed yet')] }));
+  await log.commit({ appends: events, rows: [...rows, sessionRow(9000, { base: { num: 2, seq: 1 } })] });
   await log.commit({ appends: [{ num: 9000, firstSeq: 2, records: [Buffer.from('own')] }], rows: [] });
-  const orphan = { num: 3, firstSeq: 1, records: [Buffer.from('to be removed')] };
-  await log.commit({ appends: [orphan], rows: [] });
-  const open = [{ row: log.row('session-2') as SessionRow }];
-  await sweep({ log, commit: commitOf(log), registry: { open: () => open } }, [1]);
-  // 4 to 2051 went.
-  expect(nums(log)).toEqual([1, 2, 3, ...range(KEPT / 2 + 4, KEPT + 1), 9000]);
+  const open = [{ row: log.row('session-4') as SessionRow }];
+  await sweep({ log, commit: commitOf(log), registry: { open: () => open } }, [2]);
+  // 5 to 2052 went.
+  expect(nums(log)).toEqual([1, 2, 3, 4, ...range(KEPT / 2 + 5, KEPT + 1), 9000]);
   expect(log.scan(9000, 1, 2, () => true)).toEqual({ outcome: 'end' });
 });
 
 it('[RT6] what a full disk refuses is left for the next time, and two do not do it at once', async () => {
   const log = new MemoryEventLog();
-  const commit = new GroupCommit(log, { onFailed: () => undefined, after: (_ms, task) => setImmediate(task) });
+  const commit = commitOf(log);
   await log.commit({ appends: [], rows: tombstones(KEPT + 1) });
   // The first commit of a sweep only waits for what came before.
   const committing = log.commit.bind(log);
