@@ -3,7 +3,8 @@
  * own version (storage/event-codec.ts). A store of an older version is brought up step by step; a newer one is refused.
  *
  * Version history:
- * 1  first release: `events` (u32 session, u48 seq -> record), `sessions` (sessionId -> row), `meta`
+ * 1  first release: `events` (u32 session, u48 seq -> record), `sessions` (sessionId -> row), `meta`; the value
+ *    `forgotten` in `meta` may be missing
  */
 export const FORMAT_VERSION = 1;
 

@@ -70,9 +70,9 @@ export function forgettable(log: EventLog, open: ReadonlySet<number>): string[] 
     if (row.tombstone) tombstones.push(row);
   }
   if (tombstones.length <= KEPT_TOMBSTONES) return [];
-  /** Something of it is still to be done, or it is still asked for. */
-  const isNeeded = ({ num }: SessionRow): boolean =>
-    bases.has(num) || open.has(num) || log.firstStored(num, 1) !== undefined;
+  /** Another row reads through it, it is being deleted right now, or not all of its events have been removed. */
+  const isNeeded = (row: SessionRow): boolean =>
+    bases.has(row.num) || open.has(row.num) || log.firstStored(row.num, 1) !== undefined;
   const oldest: string[] = [];
   for (const row of tombstones.sort((a, b) => a.updatedAt - b.updatedAt || a.num - b.num)) {
     if (oldest.length === FORGOTTEN_AT_ONCE) break;
