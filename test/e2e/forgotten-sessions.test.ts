@@ -8,6 +8,7 @@ import { RpcError } from '../support/raw-client.ts';
 import { testScope } from '../support/scope.ts';
 import { runCommand } from '../support/sidecar.ts';
 import { setStage } from '../support/stage.ts';
+import { metricOf } from '../support/sidecar-facts.ts';
 import { tempDir } from '../support/temp-dir.ts';
 import { waitFor } from '../support/wait-for.ts';
 
@@ -77,6 +78,12 @@ it('[RT6] [SS3] sessions that were deleted stay deleted when their rows are gone
   const life = await agent.life(1);
   expect(life.received.filter(({ message }) => message.method === 'session/load')).toEqual([]);
   await client.load('foreign');
+  // What the agent still says of one is nobody else's.
+  life.say(FIRST, 'a ghost');
+  life.say('foreign', 'still here');
+  await client.until('what follows it', ({ text }) => text.includes('still here'));
+  expect(await metricOf(sidecar, 'acp_sidecar_messages_dropped_total{cause="agent_deleted_session"}')).toBe(1);
+  expect((await store('events', 'foreign')).stdout).not.toContain('a ghost');
   expect(await shown()).toEqual(['foreign', KEPT_ALIVE]);
 
   // Some agents count from 1 in each process.
