@@ -22,6 +22,8 @@ interface Former {
   filter?: { readonly session: Session; readonly replay: ReplayFilter };
 }
 
+/** Of more the oldest are looked for in the rows again. */
+const MAX_FORMER = 4096;
 const MAX_STRANGE = 1024;
 
 export class FormerIds {
@@ -37,8 +39,7 @@ export class FormerIds {
   /** @param replaying a restore that failed and whose replay may not be over */
   retire(agentSessionId: string, owner: Session | undefined, replaying?: Swallow): void {
     const session = owner?.deleting === true ? undefined : owner;
-    const former: Former = { retired: true, owner: session?.sessionId };
-    this.#byId.set(agentSessionId, former);
+    const former = this.#keep(agentSessionId, { retired: true, owner: session?.sessionId });
     if (!session || !replaying) return;
     const filter = { session, replay: replaying };
     former.filter = filter;
@@ -72,9 +73,7 @@ export class FormerIds {
       this.#strange.add(agentSessionId);
       return undefined;
     }
-    const found: Former = { retired: false, owner: newest?.tombstone ? undefined : newest?.sessionId };
-    this.#byId.set(agentSessionId, found);
-    return found;
+    return this.#keep(agentSessionId, { retired: false, owner: newest?.tombstone ? undefined : newest?.sessionId });
   }
 
   /** Takes a late update into its session, unless it is part of a replay. */
@@ -89,5 +88,15 @@ export class FormerIds {
     session.heardLate = true;
     session.intake.update(update);
     return 'taken';
+  }
+
+  #keep(agentSessionId: string, former: Former): Former {
+    this.#byId.delete(agentSessionId);
+    this.#byId.set(agentSessionId, former);
+    for (const oldest of this.#byId.keys()) {
+      if (this.#byId.size <= MAX_FORMER) break;
+      this.#byId.delete(oldest);
+    }
+    return former;
   }
 }
