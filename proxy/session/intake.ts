@@ -200,7 +200,9 @@ export class Intake {
       }
     }
     const child = childSessionId === undefined ? undefined : encodeWire(childSessionId);
-    const key = `${text.key} ${child ?? ''} ${meta ?? ''} ${paramsRest ?? ''} ${envelopeRest ?? ''}`;
+    // An empty id is an id, too.
+    const speaker = childSessionId === undefined ? '' : JSON.stringify(childSessionId);
+    const key = `${text.key} ${speaker} ${meta ?? ''} ${paramsRest ?? ''} ${envelopeRest ?? ''}`;
     if (bodyStart === bodyEnd) {
       // Nothing to join: unless its message is open, it begins one of its own and is kept as it is.
       if (order.openRun?.shape.key !== key) this.#session.recordUpdate(incoming, kind);

@@ -60,6 +60,20 @@ async function during(client: RawClient, attach: () => Promise<unknown>): Promis
   return got.slice(0, answer).filter(({ message }) => updateOf(message));
 }
 
+it('[EV11] an empty id is an id, too: what is said under it is not taken for what the parent says', async () => {
+  const stage = await setStage(testScope());
+  const turn = await stage.turn();
+  for (const [id, text] of [
+    ['', 'nobody '],
+    [stage.agentSessionId, 'one '],
+    ['', 'nobody '],
+    [stage.agentSessionId, 'two'],
+  ] as const)
+    stage.life.say(id, text);
+  await turn.end();
+  expect(stage.client.agentText(stage.sessionId)).toBe('one two');
+});
+
 describe('a child that is loaded', () => {
   it('[RP13] is replayed alone, as it lies in the log of its parent; then the connection is on the parent', async () => {
     const stage = await family();

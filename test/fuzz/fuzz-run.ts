@@ -309,8 +309,8 @@ class FuzzRun {
 
   /** @throws with what the log has */
   async #withEvents(sessionId: string, error: unknown): Promise<never> {
-    const { stdout } = await runCommand(['events', sessionId, '--store', this.sidecar.store, '--json']);
-    throw new Error(`${String(error)}\nthe log:\n${stdout.split('\n').slice(-10).join('\n')}`, { cause: error });
+    const { stdout } = await runCommand(['export', sessionId, '--store', this.sidecar.store]);
+    throw new Error(`${String(error)}\nthe log:\n${stdout.split('\n').slice(-12).join('\n')}`, { cause: error });
   }
 
   /** A new agent process counts its sessions on: the sentinels' may have new ids there. */
