@@ -59,6 +59,7 @@ export function prunedSnapshots(payload: string): [kind: number, wire: string][]
 export function applyPruned(state: SessionState, seq: number, payload: string): void {
   const value = parseWire(payload);
   if (!isObject(value)) return;
+  state.pruned = true;
   // It stands for the end of a turn: nothing ran there.
   state.openTurns.clear();
   const { title, userMessages, children, prompts, bound } = value;

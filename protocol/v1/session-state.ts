@@ -84,6 +84,8 @@ export interface SessionState {
   /** Messages of the user: prompts that were started, and what an import brought. */
   userMessages: number;
   title: string | null | undefined;
+  /** Its first events are gone; what stands for them may have come with an import, as the first of this log. */
+  pruned: boolean;
 }
 
 export function emptySessionState(): SessionState {
@@ -99,6 +101,7 @@ export function emptySessionState(): SessionState {
     bound: undefined,
     userMessages: 0,
     title: undefined,
+    pruned: false,
   };
 }
 

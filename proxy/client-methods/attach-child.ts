@@ -45,7 +45,7 @@ function attachNow(connection: Connection, message: RequestMessage, childId: str
     mode: start.mode,
     reason: start.reason,
     eventId: parent.eventId(tip),
-    truncated: parent.row.low > 1 && start.mode === 'full' ? true : undefined,
+    truncated: start.mode === 'full' && (parent.row.low > 1 || parent.state.pruned) ? true : undefined,
     turn: parent.turns.status,
     approvals: parent.approvals.pending,
   };

@@ -82,7 +82,7 @@ function attachNow(connection: Connection, message: RequestMessage, session: Ses
     mode: start.mode,
     reason: start.reason,
     eventId: session.eventId(tip),
-    truncated: session.row.low > 1 && start.mode === 'full' ? true : undefined,
+    truncated: start.mode === 'full' && (session.row.low > 1 || session.state.pruned) ? true : undefined,
     turn: session.turns.status,
     approvals: session.approvals.pending,
     notApplied: notApplied(connection, message, session),

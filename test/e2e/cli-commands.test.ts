@@ -390,7 +390,7 @@ describe('prune', () => {
     const file = join(tempDir(stage.scope), 'x.ndjson');
     await done(sidecar.store, 'export', sessionId, '--out', file);
     await done(sidecar.store, 'import', file, '--as', 'copy');
-    await again.load('copy');
+    expect(at(await again.load('copy'), '_meta', 'sidecar')).toMatchObject({ mode: 'full', truncated: true });
     expect(again.agentText('copy')).toBe(fresh.agentText(sessionId));
   });
 
