@@ -3,6 +3,7 @@ import type { GroupCommit } from '../storage/group-commit.ts';
 import type { EventLog } from '../storage/event-log.ts';
 import type { HistoryCache } from '../storage/history-cache.ts';
 import type { AgentHost } from './agent/agent-host.ts';
+import type { UntoldDeletions } from './agent/untold-deletions.ts';
 import type { Config } from './config.ts';
 import type { Connection } from './connection.ts';
 import type { Logger } from './log.ts';
@@ -32,6 +33,7 @@ export interface House {
   readonly boot: string;
   readonly agentHost: AgentHost;
   readonly registry: Registry;
+  readonly untold: UntoldDeletions;
   readonly connections: Set<Connection>;
   readonly tick: Tick;
   readonly requestMemory: RequestMemory;

@@ -19,6 +19,7 @@ import { AgentEvents } from './agent/agent-events.ts';
 import { AgentHost } from './agent/agent-host.ts';
 import { bindSession } from './agent/binding.ts';
 import { watchIdle } from './agent/idle-agent.ts';
+import { UntoldDeletions } from './agent/untold-deletions.ts';
 import { endLeftoverAgents } from './agent/leftover-agents.ts';
 import { UNCOMMITTED_BYTES, boundHit } from './bounds.ts';
 import { CommandError, exitCode } from './cli/exit-code.ts';
@@ -182,6 +183,7 @@ class Server {
           else connection.release('agent');
         }
       },
+      initialized: () => this.#house.untold.agentReady(),
       exited: (message, exit) => {
         // A new process is not paused.
         this.#paused = false;
@@ -212,6 +214,13 @@ class Server {
       boot,
       agentHost: this.#agentHost,
       registry: this.#registry,
+      untold: new UntoldDeletions({
+        agentHost: this.#agentHost,
+        log: eventLog,
+        commit: this.#commit,
+        logger,
+        live: (id) => this.#registry.byAgentId(id) !== undefined,
+      }),
       connections,
       tick: this.#tick,
       requestMemory: new RequestMemory(now),

@@ -35,6 +35,8 @@ export interface SessionRow {
   readonly base?: { readonly num: number; readonly seq: number };
   /** Deleted; kept so that the agent's copy is not imported again, until it is one of the many that are forgotten. */
   readonly tombstone?: boolean;
+  /** Of a tombstone: the agent has not answered that it knows of the deletion; how many of its lives were told. */
+  readonly untold?: number;
 }
 
 /** The records that one session adds, contiguous from `firstSeq`. */

@@ -9,6 +9,8 @@ import { type Segment, segmentsOf } from './lineage.ts';
 /** Rows of deleted sessions that are kept. Of older sessions hashes of their ids are enough. */
 const KEPT_TOMBSTONES = 4096;
 const FORGOTTEN_AT_ONCE = KEPT_TOMBSTONES / 2;
+/** With more than this also those go of which the agent was not told. */
+const KEPT_UNTOLD = 4 * KEPT_TOMBSTONES;
 
 /** Keys removed in one commit: everybody else's commits wait for it. */
 const CHUNK_EVENTS = 256;
@@ -70,9 +72,12 @@ export function forgettable(log: EventLog, open: ReadonlySet<number>): string[] 
     if (row.tombstone) tombstones.push(row);
   }
   if (tombstones.length <= KEPT_TOMBSTONES) return [];
-  /** Another row reads through it, it is being deleted right now, or not all of its events have been removed. */
+  /** Another row reads through it, it is being deleted right now, or not all that follows from that was done. */
   const isNeeded = (row: SessionRow): boolean =>
-    bases.has(row.num) || open.has(row.num) || log.firstStored(row.num, 1) !== undefined;
+    bases.has(row.num) ||
+    open.has(row.num) ||
+    (row.untold !== undefined && tombstones.length <= KEPT_UNTOLD) ||
+    log.firstStored(row.num, 1) !== undefined;
   const oldest: string[] = [];
   for (const row of tombstones.sort((a, b) => a.updatedAt - b.updatedAt || a.num - b.num)) {
     if (oldest.length === FORGOTTEN_AT_ONCE) break;

@@ -58,6 +58,11 @@ export function isTaken(log: Pick<EventLog, 'row' | 'isForgotten'>, id: string):
   return log.row(id) !== undefined || log.isForgotten(id);
 }
 
+/** What the tombstone of a session says that an agent may have to be told of. */
+export function untoldMark(row: SessionRow): Pick<SessionRow, 'untold'> {
+  return row.bound.length > 0 ? { untold: 0 } : {};
+}
+
 /** Newest first; of the same millisecond the one that was made later. */
 function compare(a: Place, b: Place): number {
   return b.updatedAt - a.updatedAt || b.num - a.num;

@@ -35,6 +35,8 @@ export interface AgentHostOptions {
   readonly initializeMs?: number;
   /** The process is gone and all that it wrote has been handled. */
   readonly exited: (message: string, exit: AgentExit) => void;
+  /** A process has answered `initialize`. */
+  readonly initialized?: () => void;
 }
 
 export type Ready =
@@ -56,6 +58,7 @@ export class AgentHost {
   #link: AgentLink | undefined;
   #starting: Promise<StartOutcome> | undefined;
   #ready: Promise<Ready> | undefined;
+  #initialized: AgentLink | undefined;
   #answer: string | undefined;
   #initializeParams: string | undefined;
   #authenticateParams: string | undefined;
@@ -81,6 +84,11 @@ export class AgentHost {
 
   get link(): AgentLink | undefined {
     return this.#link;
+  }
+
+  /** The link of a process that has answered `initialize`. */
+  get initialized(): AgentLink | undefined {
+    return this.#initialized;
   }
 
   /** The last lines that the agent, or the one before it, wrote to stderr. */
@@ -275,6 +283,7 @@ export class AgentHost {
     this.#setInputHeld(false);
     this.#process = undefined;
     this.#link = undefined;
+    this.#initialized = undefined;
     this.#starting = undefined;
     this.#ready = undefined;
     link.close(message);
@@ -315,6 +324,10 @@ export class AgentHost {
     }
     if (this.#authenticateParams !== undefined) {
       await this.#ask(link, 'authenticate', this.#authenticateParams, INITIALIZE_MS);
+    }
+    if (this.#link === link) {
+      this.#initialized = link;
+      this.#options.initialized?.();
     }
     return { outcome: 'ready', link, capabilities: capabilitiesOf(text) };
   }

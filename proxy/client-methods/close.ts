@@ -54,9 +54,14 @@ export function deleteForEveryone(house: House, session: Session, done: (problem
   session.deleting = true;
   session.turns.cancel();
   session.turns.whenIdle(() => {
+    // Written with the tombstone.
+    session.setRow(house.untold.markOf(session.row));
     house.registry.remove(session, (problem, live) => {
-      if (problem === undefined) leaveAgent(house.agentHost, session.row.bound, live);
-      if (problem === undefined) house.mcpServers.delete(session.sessionId);
+      if (problem === undefined) {
+        if (!agentCan(house.agentHost, 'delete')) leaveAgent(house.agentHost, [], live);
+        house.untold.deleted(session.sessionId);
+        house.mcpServers.delete(session.sessionId);
+      }
       done(problem);
     });
   });

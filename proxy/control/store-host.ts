@@ -5,6 +5,7 @@ import type { GroupCommit } from '../../storage/group-commit.ts';
 import type { HistoryCache } from '../../storage/history-cache.ts';
 import type { LmdbStore } from '../../storage/lmdb-event-log.ts';
 import { forgettable, neededSegments, removeEvents, unneeded } from '../../storage/retention.ts';
+import { untoldMark } from '../../storage/session-index.ts';
 import { CommandError } from '../cli/exit-code.ts';
 import type { Session } from '../session/session.ts';
 
@@ -77,7 +78,7 @@ async function endSession(host: StoreHost, row: SessionRow): Promise<void> {
     if (problem !== undefined) throw new CommandError('failure', `not written: ${problem}`);
   } else {
     const bulk = new BulkSource(host.commit, row.num, host.log.lastSeq(row.num));
-    requireCommitted(await bulk.run({ row: { ...row, tombstone: true } }));
+    requireCommitted(await bulk.run({ row: { ...row, tombstone: true, ...untoldMark(row) } }));
   }
   host.history.forget(row.num);
 }
