@@ -100,3 +100,19 @@ it('[RT6] what a full disk refuses is left for the next time, and two do not do 
   expect(nums(log)).toEqual(range(KEPT / 2 + 1, KEPT + 1));
   expect(forgets(log.batches)).toEqual([KEPT / 2, KEPT / 2]);
 });
+
+it('[RT6] one of which the agent was not told stays longer, but not for ever', async () => {
+  const log = new MemoryEventLog();
+  const rows = tombstones(4 * KEPT + 1, (num) => (num <= 10 ? { untold: 0 } : {}));
+  await log.commit({ appends: [], rows: rows.slice(0, KEPT + 1) });
+  await sweep({ log, commit: commitOf(log) }, [1]);
+  expect(nums(log)).toEqual([...range(1, 10), ...range(KEPT / 2 + 11, KEPT + 1)]);
+  await log.commit({ appends: [], rows: rows.slice(KEPT + 1).map((row) => ({ ...row, untold: 0 })) });
+  await log.commit({
+    appends: [],
+    rows: Array.from({ length: KEPT }, (_, n) => sessionRow(20_000 + n, { tombstone: true, untold: 0 })),
+  });
+  await sweep({ log, commit: commitOf(log) }, [1]);
+  expect(nums(log).length).toBeLessThanOrEqual(4 * KEPT);
+  expect(log.isForgotten('session-1')).toBe(true);
+});
