@@ -27,7 +27,7 @@ it('[TU7] every request for it is answered, those of the same connection too, an
   expect(ends).toEqual(['cancelled', 'cancelled']);
 });
 
-it('[TU7] what it says counts, not how it is written; with other content it is refused', async () => {
+it('[TU7] [TU8] what it says counts, not how it is written; with other content it is refused', async () => {
   const { client, life, sessionId } = await setStage(testScope());
   const ask = (id: string, block: object): Promise<Received> => {
     const params = { sessionId, prompt: [block], _meta: { sidecar: { promptId: 'p1' } } };
