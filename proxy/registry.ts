@@ -117,10 +117,13 @@ export class Registry {
     return this.#early.expected && !this.#former.has(agentSessionId) && !isTaken(this.#host.log, agentSessionId);
   }
 
-  route(agentSessionId: string, session: Session): void {
+  /** True when somebody else lived there, or nobody: an agent may give two sessions one id. */
+  route(agentSessionId: string, session: Session): boolean {
+    if (this.#byAgentId.get(agentSessionId) === session) return false;
     this.#former.revive(agentSessionId);
     this.#children.delete(agentSessionId);
     this.#byAgentId.set(agentSessionId, session);
+    return true;
   }
 
   /**

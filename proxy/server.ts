@@ -290,12 +290,15 @@ class Server {
   #bind(session: Session): ReturnType<SessionHost['bind']> {
     const { link } = this.#agentHost;
     if (link && session.agentSessionId !== undefined) {
-      return { outcome: 'bound', agent: link, agentSessionId: session.agentSessionId };
+      const { agentSessionId } = session;
+      // Of two that the agent gave one id it is that of the one that is used.
+      if (this.#registry.route(agentSessionId, session)) link.dropTemplates();
+      return { outcome: 'bound', agent: link, agentSessionId };
     }
     session.binding ??= bindSession(
       {
         agentHost: this.#agentHost,
-        route: (id, to) => this.#registry.route(id, to),
+        route: (id, to) => void this.#registry.route(id, to),
         unroute: (id, replaying) => this.#registry.unroute(id, replaying),
         creating: () => this.#registry.creating(),
         mcpServers: ({ sessionId }) => this.#house.mcpServers.get(sessionId) ?? '[]',

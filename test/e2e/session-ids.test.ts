@@ -62,3 +62,23 @@ it('[ID4] [ID5] whatever names a session carries the id that the other side know
   await other.saw('vendor/without_underscore');
   expect(other.received.some(({ message }) => message.method === '_vendor/news')).toBe(false);
 });
+
+it('[ID4] an agent that gives every session one id: each client sees the turns of its own session', async () => {
+  const stage = await setStage(testScope(), { handlers: { 'session/new': () => ({ sessionId: 'the-one' }) } });
+  const { client, life, sessionId } = stage;
+  const second = await stage.join();
+  const other = await second.newSession();
+  expect(other).not.toBe(sessionId);
+  const said: Record<string, string> = { [sessionId]: '', [other]: '' };
+  for (let n = 0; n < 6; n++) {
+    const [who, id] = n % 2 === 0 ? ([client, sessionId] as const) : ([second, other] as const);
+    const answer = who.prompt(id, 'go');
+    const { message } = await life.saw('session/prompt', n);
+    // Several chunks: what the fast path has learnt of one session is not for the other.
+    for (const text of [`${n}a `, `${n}b `, `${n}c `]) life.say('the-one', text);
+    said[id] += `${n}a ${n}b ${n}c `;
+    life.reply(message, { stopReason: 'end_turn' });
+    await answer;
+  }
+  expect([client.agentText(sessionId), second.agentText(other)]).toEqual([said[sessionId], said[other]]);
+});
