@@ -10,7 +10,7 @@ import { type AgentLife, ScriptedAgent } from '../support/scripted-agent.ts';
 import { runCommand, Sidecar } from '../support/sidecar.ts';
 import { setStage } from '../support/stage.ts';
 import { tempDir } from '../support/temp-dir.ts';
-import { waitFor } from '../support/wait-for.ts';
+import { storeAtRest } from '../support/store-at-rest.ts';
 
 const OWNER = 'owner-token-0123456789abcdef';
 const WATCHER = 'watcher-token-0123456789abcdef';
@@ -92,7 +92,7 @@ describe('sessions of others', () => {
   it('T16: an id is never a file name: paths, nulls and long names as ids open and make nothing', async () => {
     const stage = await setStage(testScope());
     const { client, sidecar } = stage;
-    await waitFor('the last file that a start makes', () => existsSync(join(sidecar.store, 'ballast')));
+    await storeAtRest(sidecar.store);
     const before = new Set(readdirSync(sidecar.store, { recursive: true, encoding: 'utf8' }));
     const ids = [
       '../../../../etc/passwd',

@@ -7,6 +7,7 @@ import { testScope } from '../support/scope.ts';
 import { runCommand } from '../support/sidecar.ts';
 import { setStage } from '../support/stage.ts';
 import { tempDir } from '../support/temp-dir.ts';
+import { storeAtRest } from '../support/store-at-rest.ts';
 
 /** The store's data files and what is in them. Lock files and reader tables are not data. */
 function dataOf(store: string): Record<string, string> {
@@ -56,6 +57,7 @@ describe('read-only commands while the server runs', () => {
   it('[DU10] show what is there and write nothing', async () => {
     const stage = await setStage(testScope());
     const { sidecar, sessionId, life, agentSessionId, client } = stage;
+    await storeAtRest(sidecar.store);
     const turn = await stage.turn('question');
     life.say(agentSessionId, 'answer');
     life.update(agentSessionId, { sessionUpdate: 'tool_call', toolCallId: 't', title: 'T', status: 'completed' });

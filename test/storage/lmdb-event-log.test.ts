@@ -24,6 +24,7 @@ import { sessionRow } from '../support/session-row.ts';
 import { startStoreProcess } from '../support/store-process.ts';
 import { tempDir } from '../support/temp-dir.ts';
 import { waitFor } from '../support/wait-for.ts';
+import { storeAtRest } from '../support/store-at-rest.ts';
 
 eventLogContract('lmdb', () => {
   const dir = tempDir(testScope());
@@ -135,6 +136,7 @@ describe('opening an LMDB store', () => {
     const store = join(dir, 'my.store');
     const log = await openLmdbEventLog(store);
     await log.commit(batch(1, 'a'));
+    await storeAtRest(store);
     const modes = readdirSync(store).map((name) => [name, statSync(join(store, name)).mode & 0o777]);
     expect(modes.filter(([, mode]) => mode !== 0o600)).toEqual([]);
     expect(statSync(store).mode & 0o777).toBe(0o700);
