@@ -261,7 +261,11 @@ export const OPTIONS: { readonly [K in keyof Config]-?: OptionSpec<Config[K]> } 
     unset: () => undefined,
   },
   heartbeatMs: duration(
-    { name: 'heartbeat', default: '30s', help: 'ping clients so often; one that misses two, and takes no byte meanwhile, is removed' },
+    {
+      name: 'heartbeat',
+      default: '30s',
+      help: 'ping clients so often; one that misses two, and takes no byte meanwhile, is removed',
+    },
     { min: '10ms' },
   ),
   maxMessageBytes: size(
