@@ -370,7 +370,8 @@ export class Approvals {
   /** Gemini, Qwen and Codex ask before they say what they ask about. */
   #introduceTool({ params, paramsText }: AgentRequest, toolCallId: string): void {
     const toolCall = valueAt(paramsText, ['toolCall']);
-    if (toolCall === undefined) return;
+    // The id may stand beside one that is none.
+    if (!toolCall?.startsWith('{')) return;
     const inner = toolCall.slice(toolCall.indexOf('{') + 1, toolCall.lastIndexOf('}')).trim();
     const title = valueAt(toolCall, ['title']) === undefined ? `,"title":${stringifyWire(toolCallId)}` : '';
     const wire = `{"sessionUpdate":"tool_call",${inner}${title}}`;

@@ -11,11 +11,13 @@ import {
   cardsOf,
   choose,
   isAnswered,
+  NO,
   openRoom,
   type Room,
   settled,
   toldOf,
   withdrawn,
+  YES,
 } from '../support/room.ts';
 import { runCommand } from '../support/sidecar.ts';
 import { Scope, testScope } from '../support/scope.ts';
@@ -112,6 +114,20 @@ describe('asking and answering', () => {
       const response = late.received.findIndex((entry) => entry.message === message);
       expect(late.received.indexOf(asked)).toBeGreaterThan(response);
     }
+  });
+
+  it('[EV12] a tool call that is none introduces nothing, and the question is asked', async () => {
+    const inner = testScope();
+    const client = await room.enter({ sidecar: true }, inner);
+    const sessionId = await client.newSession();
+    for (const [n, toolCall] of [7, 'x{', ['{', 1], null, {}].entries()) {
+      const id = `odd-${n}`;
+      const params = { sessionId, toolCallId: `odd-call-${n}`, toolCall, options: [YES, NO] };
+      room.life().send({ id, method: 'session/request_permission', params });
+      answerCard(client, await card(client, sessionId, n), choose('yes'));
+      expect((await answerAt(room.life(), id)).result).toEqual(choose('yes'));
+    }
+    expect(client.updates(sessionId)).toEqual([]);
   });
 
   it('[AP4] a wrong option, a wrong shape: nothing is consumed, the card comes again and says why', async () => {
