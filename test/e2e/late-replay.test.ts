@@ -127,7 +127,7 @@ describe('a replay', () => {
 
   it.each([
     ['begins late and pauses', [500, 100, 100, 100]],
-    ['pauses behind the words of the user', [0, 300, 0, 300]],
+    ['pauses behind the words of the user', [0, 200, 0, 200]],
   ])('[AG4] that %s is waited for', async (_name, pauses) => {
     const told = [user('first question'), agent('first answer'), user('second question'), agent('second answer')];
     const stage = await setStage(testScope(), {
