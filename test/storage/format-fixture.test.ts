@@ -106,11 +106,12 @@ describe.each(versions)('a store of format %s', (version) => {
 it('a text that turns out damaged while it is replayed ends the replay, and everything else goes on', async () => {
   const scope = testScope();
   const store = unpacked('1');
-  // The fold looks at heads only: the fields are found to be wrong when the text is sent.
+  // The fold looks at head and checksum only: the fields are found to be wrong when the text is sent.
   const payload = '{"sessionUpdate":"agent_message_chunk","content":{"type":"text","text":"t"}}';
   const kind = UPDATE_KINDS.agent_message_chunk;
   const record = encodeRecord({ type: 'update', time: 1, payload, meta: '{}' }, { boot: 'b', kind });
   record.writeUInt32BE(1_000_000, HEADER_BYTES + 1);
+  record.writeUInt32BE(crc32(record.subarray(0, -4)), record.length - 4);
   await meddle(store, 'events', eventKey(4, 2), record);
   const sidecar = await Sidecar.start(scope, { agent: streamAgentCommand(), store });
   const client = await sidecar.unix();

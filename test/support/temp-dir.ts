@@ -6,6 +6,7 @@ import type { Scope } from './scope.ts';
 /** A new empty directory, removed when the scope ends. The path is short: Unix socket paths end at 107 bytes. */
 export function tempDir(scope: Scope): string {
   const path = mkdtempSync(join(tmpdir(), 'acp-'));
-  scope.defer(() => rmSync(path, { recursive: true, force: true }));
+  // A process that is just ending may still make a file in it.
+  scope.defer(() => rmSync(path, { recursive: true, force: true, maxRetries: 20, retryDelay: 20 }));
   return path;
 }
