@@ -77,7 +77,7 @@ describe('_sidecar/history', () => {
     const cache = join(stage.sidecar.store, 'cache');
     writeFileSync(join(cache, '1.history'), 'scribble '.repeat(5000));
     expect(await page(stage)).toEqual(before);
-    rmSync(cache, { recursive: true });
+    rmSync(cache, { recursive: true, maxRetries: 20, retryDelay: 20 });
     expect(await page(stage)).toEqual(before);
     await stage.sidecar.restart();
     const again = await stage.sidecar.unix();
