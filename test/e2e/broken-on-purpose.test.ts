@@ -58,7 +58,8 @@ const PUBLISH_BEFORE_APPEND: Fault = {
 describe('a sidecar that is broken on purpose is found out', () => {
   it.each([REGISTER_AFTER_READING, SECOND_COUNTER])('$name', async (fault) => {
     const program = await buildWithFault(fault);
-    const check = { rounds: 2, perRound: 15, chunks: 50_000, toolEvery: 0, program };
+    // It ends at the first that sees it. How many of them do depends on how fast the machine streams.
+    const check = { rounds: 30, perRound: 15, chunks: 50_000, toolEvery: 0, program };
     await expect(attachWhileStreaming(testScope(), check)).rejects.toThrow(
       /differs at|characters|cursor|end of the text/,
     );
@@ -66,7 +67,7 @@ describe('a sidecar that is broken on purpose is found out', () => {
 
   it('publish before append', async () => {
     const program = await buildWithFault(PUBLISH_BEFORE_APPEND);
-    await expect(killAgainAndAgain(testScope(), 6, program)).rejects.toThrow(/never lost|was shown|No such session/);
+    await expect(killAgainAndAgain(testScope(), 20, program)).rejects.toThrow(/never lost|was shown|No such session/);
   });
 
   it('the same checks pass on the build without a fault', async () => {
