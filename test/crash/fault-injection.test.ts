@@ -215,10 +215,7 @@ async function runSeed(seed: number): Promise<void> {
   }
 }
 
-it(`[DU1] [DU2] [RE1] [RE6] ${RUNS} runs with one fault each`, {
-  timeout: 60_000 + RUNS * 20_000,
-  retry: 0,
-}, async () => {
+it(`[DU1] [DU2] [RE1] [RE6] ${RUNS} runs with one fault each`, { timeout: 60_000 + RUNS * 20_000 }, async () => {
   let next = FIRST;
   // Most of a run is waiting for processes to start and to end.
   const lane = async (): Promise<void> => {

@@ -5,9 +5,7 @@ import { startStoreProcess } from '../support/store-process.ts';
 import { tempDir } from '../support/temp-dir.ts';
 import { waitFor } from '../support/wait-for.ts';
 
-it('[RT6] a deleted session has its row or is forgotten after each of twenty kills, never neither', {
-  retry: 0,
-}, async () => {
+it('[RT6] a deleted session has its row or is forgotten after each of twenty kills, never neither', async () => {
   const scope = testScope();
   const dir = tempDir(scope);
   let rowsLeft = 0;

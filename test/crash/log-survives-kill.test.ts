@@ -31,7 +31,7 @@ async function verify(dir: string): Promise<number[]> {
   return heads;
 }
 
-it('nothing that was acknowledged is lost in ten kills, and no session has a gap', { retry: 0 }, async () => {
+it('nothing that was acknowledged is lost in ten kills, and no session has a gap', async () => {
   const scope = testScope();
   const dir = tempDir(scope);
   let survived = Array.from({ length: SESSIONS }, () => 0);

@@ -6,7 +6,6 @@ const KILLS = 50;
 
 it(`[DU5] [OR2] kill -9, ${KILLS} times: every eventId that anyone saw is in the log, without a gap`, {
   timeout: 150_000,
-  retry: 0,
 }, async () => {
   const { sawText, settled, diverged } = await killAgainAndAgain(testScope(), KILLS);
   // If nothing had been seen, nothing would have been shown.

@@ -111,7 +111,7 @@ const ANSWERS = [
   { error: { code: -32601, message: 'cannot' } },
 ];
 
-it(`[CL6] ${STEPS} steps, seed ${SEED}`, { timeout: 60_000 + STEPS * 40, retry: 0 }, async () => {
+it(`[CL6] ${STEPS} steps, seed ${SEED}`, { timeout: 60_000 + STEPS * 40 }, async () => {
   const random = seededRandom(SEED);
   const room = await openRoom(scope, { args: ['--log-level', 'error'] });
   const maker = await room.enter();

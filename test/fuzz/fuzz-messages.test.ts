@@ -8,7 +8,6 @@ const SEED = Number(process.env['FUZZ_SEED'] ?? 1130);
 
 it('T25: whatever clients and agent send: no crash, no hang, no byte of another session, memory flat', {
   timeout: (SECONDS + 120) * 1000,
-  retry: 0,
 }, async () => {
   const until = performance.now() + SECONDS * 1000;
   const report = await runFuzz(testScope(), { seed: SEED, goOn: () => performance.now() < until });

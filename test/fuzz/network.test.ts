@@ -121,7 +121,6 @@ async function observer(sidecar: Sidecar): Promise<RawClient> {
 describe('a bad network', () => {
   it(`[RC1] [RC2] [RC3] [RC4] ${DROPS} drops: each client ends with the transcript of one that never lost its connection`, {
     timeout: 60_000 + DROPS * 1500,
-    retry: 0,
   }, async () => {
     const { sidecar, network, clients, random, runs } = await setUp();
     let drops = 0;
@@ -167,7 +166,6 @@ describe('a bad network', () => {
 
   it(`[RC1] [RC2] ${KILLS} times kill -9 of the sidecar: what was recorded comes once, and each prompt is answered`, {
     timeout: 60_000 + KILLS * 5000,
-    retry: 0,
   }, async () => {
     const { sidecar, network, clients, random, runs } = await setUp();
     let kills = 0;

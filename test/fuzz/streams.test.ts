@@ -149,7 +149,6 @@ describe('random streams', () => {
 
   it(`[OR1] [CU5] [RP11] [RP12] ${RUNS} of them: live, late, joined and cut clients fold to what the agent said`, {
     timeout: 120_000,
-    retry: 0,
   }, async () => {
     const property = fc.asyncProperty(script, async ({ turns, cuts }) => {
       const inner = new Scope();

@@ -7,7 +7,6 @@ const SECONDS = Number(process.env['SOAK_SECONDS'] ?? 15);
 
 it('clients, drops, kills and prunes at random: every turn has its text, the store is whole', {
   timeout: (SECONDS + 120) * 1000,
-  retry: 0,
 }, async () => {
   const report = await runSoak(testScope(), { seed: 1130, seconds: SECONDS });
   expect(report.turns).toBeGreaterThan(5);
