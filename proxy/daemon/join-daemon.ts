@@ -92,15 +92,8 @@ export async function joinDaemon(order: DaemonOrder, program: string): Promise<S
  */
 async function askOwner(place: DaemonPlace): Promise<void> {
   const { storeDir, socket } = place;
-  let facts: { readonly pid?: unknown; readonly draining?: unknown; readonly endpoints?: unknown } | undefined;
-  try {
-    const status = (line: string): void => {
-      facts = JSON.parse(line) as typeof facts;
-    };
-    await askServer(storeDir, { command: 'status' }, status);
-  } catch {
-    // It went away, which is what is waited for, or it says nothing: then its lock does.
-  }
+  // One that went away is what is waited for; of one that says nothing the lock says enough.
+  const facts = await ownerFacts(storeDir).catch(() => undefined);
   if (facts === undefined || facts.draining === true) return;
   const { pid, endpoints } = facts;
   let who = `${storeDir} is in use by process ${String(pid)}, a sidecar that runs another agent or is a server`;
@@ -121,21 +114,33 @@ async function askOwner(place: DaemonPlace): Promise<void> {
 
 /** Ends an older daemon that has nothing to do. Whatever it answers, connecting is right afterwards. */
 export async function retireOlder(place: DaemonPlace): Promise<void> {
-  let facts: { readonly version?: unknown } = {};
+  const { storeDir } = place;
+  let facts: OwnerFacts | undefined;
   try {
-    const status = (line: string): void => {
-      facts = JSON.parse(line) as typeof facts;
-    };
-    if (!(await askServer(place.storeDir, { command: 'status' }, status))) return;
-    if (typeof facts.version !== 'string' || !isNewer(VERSION, facts.version)) return;
-    await askServer(place.storeDir, { command: 'retire', version: VERSION }, () => undefined);
-    await askServer(place.storeDir, { command: 'status' }, status);
+    facts = await ownerFacts(storeDir);
+    if (typeof facts?.version !== 'string' || !isNewer(VERSION, facts.version)) return;
+    await askServer(storeDir, { command: 'retire', version: VERSION }, () => undefined);
+    facts = (await ownerFacts(storeDir)) ?? facts;
   } catch {
     // It went away in the middle, or it is so old that it does not know these commands.
   }
-  if (!('draining' in facts && facts.draining === true)) return;
+  if (facts?.draining !== true) return;
   const until = Date.now() + RETIRE_MS;
   while (Date.now() < until && (await tryConnect(place))?.destroy()) await sleep(LOOK_MS);
+}
+
+interface OwnerFacts {
+  readonly pid?: unknown;
+  readonly version?: unknown;
+  readonly draining?: unknown;
+  readonly endpoints?: unknown;
+}
+
+/** What the server of a store says of itself; undefined when there is none. @throws CommandError, or what the socket says */
+async function ownerFacts(storeDir: string): Promise<OwnerFacts | undefined> {
+  const lines: string[] = [];
+  await askServer(storeDir, { command: 'status' }, (line) => lines.push(line));
+  return lines[0] === undefined ? undefined : (JSON.parse(lines[0]) as OwnerFacts);
 }
 
 async function tryConnect(place: DaemonPlace): Promise<Socket | undefined> {
