@@ -1,14 +1,14 @@
 /** A log with a record that cannot be read: what the fold and the pump make of it. */
-import { describe, expect, it, onTestFinished } from 'vitest';
+import { describe, expect, it } from 'vitest';
 import { UPDATE_KINDS } from '../../../protocol/v1/update-kinds.ts';
 import { captureOutbox } from '../../../proxy/client-methods/capture-outbox.ts';
 import { Attachment } from '../../../proxy/session/attachment.ts';
 import { foldLog } from '../../../proxy/session/open-session.ts';
-import { Order } from '../../../proxy/session/order.ts';
 import { pump, type PumpSource } from '../../../proxy/session/pump.ts';
 import { envelopeOf } from '../../../proxy/session/render.ts';
 import { encodeRecord, HEADER_BYTES } from '../../../storage/event-codec.ts';
 import { MemoryEventLog } from '../../../storage/memory-event-log.ts';
+import { openOrder } from '../../support/open-order.ts';
 import { sessionRow } from '../../support/session-row.ts';
 
 const VIEW = {
@@ -63,17 +63,7 @@ describe('opening a log', () => {
 describe('pumping a log', () => {
   it('ends at a record that cannot be read and tells it once', async () => {
     const log = await logWith((record) => record.writeUInt32BE(1_000_000, HEADER_BYTES + 1));
-    const order = new Order({
-      num: 1,
-      head: 3,
-      boot: 'b',
-      now: Date.now,
-      backlog: { bytes: 0 },
-      touched: () => undefined,
-      stalled: () => undefined,
-      movedUp: () => undefined,
-    });
-    onTestFinished(() => order.close());
+    const order = openOrder('b', 3);
     const told: number[] = [];
     const source: PumpSource = {
       envelope: envelopeOf('s', 'abcdef'),

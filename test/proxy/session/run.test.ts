@@ -2,27 +2,13 @@
 import { describe, expect, it, onTestFinished, vi } from 'vitest';
 import { UPDATE_KINDS } from '../../../protocol/v1/update-kinds.ts';
 import { parseWire } from '../../../protocol/wire-text.ts';
-import { Order } from '../../../proxy/session/order.ts';
+import type { Order } from '../../../proxy/session/order.ts';
 import type { TextShape } from '../../../proxy/session/run.ts';
 import { decodeRecord } from '../../../storage/event-codec.ts';
 import { at } from '../../support/json.ts';
+import { openOrder } from '../../support/open-order.ts';
 
 const KIB = 1024;
-
-function openOrder(): Order {
-  const order = new Order({
-    num: 1,
-    head: 0,
-    boot: 'boot00',
-    now: Date.now,
-    backlog: { bytes: 0 },
-    touched: () => undefined,
-    stalled: () => undefined,
-    movedUp: () => undefined,
-  });
-  onTestFinished(() => order.close());
-  return order;
-}
 
 function message(messageId: string): TextShape {
   return {
@@ -52,7 +38,7 @@ function commitOne(order: Order): void {
 
 describe('a run', () => {
   it('[RN2] ends when another message or another event arrives', () => {
-    const order = openOrder();
+    const order = openOrder('boot00', 0);
     for (const [shape, text] of [
       [A, 'a '],
       [A, 'and a'],
@@ -66,7 +52,7 @@ describe('a run', () => {
   });
 
   it('[RN2] ends behind the chunk with which it reaches 64 KiB', () => {
-    const order = openOrder();
+    const order = openOrder('boot00', 0);
     const chunk = 'x'.repeat(1000);
     let sent = 0;
     while (waiting(order).length === 0) {
@@ -85,7 +71,7 @@ describe('a run', () => {
   it('[RN2] ends 5 s after its first chunk, whatever came since and whenever the last one ended', () => {
     vi.useFakeTimers();
     onTestFinished(() => void vi.useRealTimers());
-    const order = openOrder();
+    const order = openOrder('boot00', 0);
     order.text(A, 'first', undefined);
     vi.advanceTimersByTime(3000);
     order.text(B, 'sec', undefined);
@@ -98,7 +84,7 @@ describe('a run', () => {
   });
 
   it('[RN4] is one at a time that clients see, and it becomes the event after the last one', () => {
-    const order = openOrder();
+    const order = openOrder('boot00', 0);
     order.text(A, 'aa', undefined);
     expect([order.front?.text, order.tip]).toEqual(['aa', { seq: 0, offset: 2 }]);
     order.text(B, 'b', undefined);
