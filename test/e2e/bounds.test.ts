@@ -153,8 +153,9 @@ describe('a client', () => {
     const refused = await Promise.all(prompts.slice(65));
     expect(refused.map(({ message }) => at(message, 'error', 'data', 'kind'))).toEqual(Array(5).fill('session_busy'));
     await met(sidecar, 'queued_prompts');
-    client.notify('session/cancel', { sessionId });
+    // Cancelled before it is forwarded, it would never come to the agent.
     const first = await stage.life.saw('session/prompt');
+    client.notify('session/cancel', { sessionId });
     stage.life.reply(first.message, { stopReason: 'cancelled' });
     const rest = await Promise.all(prompts.slice(0, 65));
     expect(new Set(rest.map(({ message }) => at(message, 'result', 'stopReason')))).toEqual(new Set(['cancelled']));
@@ -171,8 +172,9 @@ describe('a client', () => {
     for (const { message } of await Promise.all(prompts.slice(4))) {
       expect(at(message, 'error', 'data', 'kind')).toBe('session_busy');
     }
+    const first = await stage.life.saw('session/prompt');
     client.notify('session/cancel', { sessionId });
-    stage.life.reply((await stage.life.saw('session/prompt')).message, { stopReason: 'cancelled' });
+    stage.life.reply(first.message, { stopReason: 'cancelled' });
     await Promise.all(prompts);
   });
 
